@@ -1,0 +1,1 @@
+"""The loop and its laws: token ids and numpy only."""

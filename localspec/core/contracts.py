@@ -1,0 +1,146 @@
+"""The seams of localspec: what an engine, a drafter, a lookahead and a verifier promise each other.
+
+Read this first. The loop in `decode.py` knows these classes and nothing else:
+
+    draft    = guesses of the drafter, as long as the lookahead wants one more
+    rows     = the target's logits after the text and after each guess, in one pass
+    verdict  = how many guesses stand, and the target's own token after them
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from localspec.core.sampler import Sampler
+
+Tokens = Sequence[int]
+Row = NDArray[np.float32]  # [vocab]
+Rows = NDArray[np.float32]  # [tokens, vocab]
+
+
+class Distribution(NamedTuple):
+    """Probabilities of the tokens that may come next; every other token has probability 0.
+
+    `tokens` [n] ascending, `probs` [n] float64 summing to 1. A support of a few tokens is what top-k and
+    top-p leave of a vocabulary of 150,000, so nothing after them touches the rest.
+    """
+
+    tokens: NDArray[np.int64]
+    probs: NDArray[np.float64]
+
+    def of(self, token: int) -> float:
+        """Return the probability of `token`."""
+        at = int(np.searchsorted(self.tokens, token))
+        found = at < len(self.tokens) and self.tokens[at] == token
+        return float(self.probs[at]) if found else 0.0
+
+
+class Guess(NamedTuple):
+    """One drafted token, what it was drawn from, and how sure its drafter is.
+
+    `probs` is None for a point mass: a retrieved token, or a draft model's likeliest one.
+    """
+
+    token: int
+    probs: Distribution | None = None
+    confidence: float = 1.0
+
+
+class Verdict(NamedTuple):
+    """How many guesses stand, and the target's own token after them."""
+
+    accepted: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One target pass: what it settled, what it cost.
+
+    `tokens` are the settled ones, cut at the first stop; `text` is what they add to the answer in whole
+    characters; `finish` says why the answer ends here, or is None.
+    """
+
+    tokens: tuple[int, ...]
+    drafted: int
+    accepted: int
+    draft_seconds: float
+    target_seconds: float
+    text: str = ""
+    finish: str | None = None
+
+
+class Session(ABC):
+    """One text in one model's KV cache."""
+
+    @abstractmethod
+    def forward(self, tokens: Tokens, rows: int) -> Rows:
+        """Append `tokens` and return logits [rows, vocab] after each of the last `rows` of them.
+
+        `rows` may be 0. The result may be a view of the engine's own memory: it holds until the next call.
+        Raises ContextFull when the text would outgrow the engine's context; the session is then unchanged.
+        """
+
+    @abstractmethod
+    def rewind(self, length: int) -> int:
+        """Keep at most the first `length` tokens and return how many were really kept."""
+
+
+class Engine(ABC):
+    """A model on a device. `vocab` is the width of a row, `context` the most tokens of one text."""
+
+    vocab: int
+    context: int
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Return a new, empty session. Sessions of one engine may run in different threads."""
+
+
+class Drafter(ABC):
+    """A source of guesses. Knows nothing about when to stop: the lookahead decides after each guess.
+
+    A drafter is made as `Drafter(target, **options)`, with the target's cursor.
+    """
+
+    @abstractmethod
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
+        """Yield guesses for what follows `tokens`, one at a time, as long as somebody asks."""
+
+
+class Lookahead(ABC):
+    """Decides how far to guess."""
+
+    @abstractmethod
+    def wants_more(self, draft: Sequence[Guess]) -> bool:
+        """Tell whether one more guess after `draft` is worth its cost."""
+
+    def learn(self, last: Round) -> None:  # noqa: B027 - learning is optional
+        """Take in what the last round settled and cost."""
+
+    @property
+    def reason(self) -> str | None:
+        """Say in a few words why it does not guess at present, or None when it does."""
+        return None
+
+
+class Verifier(ABC):
+    """Decides how many guesses stand.
+
+    `lossless` tells whether the text keeps the target's own distribution. `coupled` tells whether a drafter
+    that samples should share the target's randomness at each position (agreement) or draw afresh (rejection).
+    """
+
+    lossless: ClassVar[bool] = True
+    coupled: ClassVar[bool] = True
+
+    @abstractmethod
+    def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Rows, sampler: Sampler) -> Verdict:
+        """Return the verdict on `draft` after `tokens`, from logits `rows` [len(draft) + 1, vocab]."""

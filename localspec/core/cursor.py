@@ -1,0 +1,79 @@
+"""A reader that knows what it has read, so that no caller ever rewinds."""
+
+from __future__ import annotations
+
+from localspec.core.contracts import Rows, Session, Tokens
+
+
+class Cursor:
+    """Reads texts in one session, paying only for what differs from the last one.
+
+    `tokens` are those the session holds. Asked to read a text, the cursor rewinds to the shared prefix and
+    reads the rest: a rejected draft, a second chat turn, an edited prompt and an aborted answer are one case.
+    A long rest is read in pieces of `chunk` tokens, so that an interrupt does not wait for all of it.
+    """
+
+    def __init__(self, session: Session, chunk: int = 512) -> None:
+        self.session = session
+        self.chunk = chunk
+        self.tokens: list[int] = []
+        self._unsure = False  # an interrupt may have left more in the session than `tokens`
+
+    def read(self, tokens: Tokens, rows: int = 1) -> Rows:
+        """Return logits [rows, vocab] after each of the last `rows` tokens of the text `tokens`.
+
+        Effects: the session holds `tokens` afterwards. Raises ContextFull; what was read before still holds.
+        The rows may be a view of the engine's memory: they hold until the next read.
+        """
+        assert 0 <= rows <= len(tokens)
+        at = min(shared_prefix(self.tokens, tokens), len(tokens) - rows)
+        if at < len(self.tokens) or self._unsure:
+            at = self._rewind(at)
+        while len(tokens) - at > max(self.chunk, rows):
+            size = min(self.chunk, len(tokens) - at - rows)
+            self._forward(tokens[at : at + size], 0)
+            at += size
+        return self._forward(tokens[at:], rows)
+
+    def _rewind(self, length: int) -> int:
+        held = self._claim_nothing()
+        kept = self.session.rewind(length)
+        del held[kept:]
+        self._claim(held)
+        return kept
+
+    def _forward(self, tokens: Tokens, rows: int) -> Rows:
+        held = self._claim_nothing()
+        try:
+            logits = self.session.forward(tokens, rows)
+        except BaseException:
+            self._claim(held[: self.session.rewind(len(held))])
+            raise
+        held.extend(tokens)
+        self._claim(held)
+        return logits
+
+    def _claim_nothing(self) -> list[int]:
+        """Return the held tokens and forget them, so that an interrupt leaves no false claim."""
+        held = self.tokens
+        self._unsure = True
+        self.tokens = []
+        return held
+
+    def _claim(self, held: list[int]) -> None:
+        self.tokens = held
+        self._unsure = False
+
+
+def shared_prefix(left: Tokens, right: Tokens) -> int:
+    """Return how many tokens two texts share at their start, by halving: slices compare at C speed."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

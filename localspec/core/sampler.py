@@ -1,0 +1,228 @@
+"""From logits to a distribution to a token, on the top candidates only where the settings allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.contracts import Distribution, Guess, Row, Tokens
+from localspec.core.cursor import shared_prefix
+from localspec.errors import BadValue
+
+BLOCK = 64  # logits a block whose maxima bound the top-k from below
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. At temperature 0 the likeliest one is.
+
+    The order is that of transformers: bias and penalties, temperature, top-k, top-p, min-p. The repetition
+    penalty (Keskar et al. 2019) looks at the prompt and the answer, the other two at the answer.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._require("temperature", 0, 100)
+        self._require("top_k", 0, 2**31)
+        self._require("top_p", 0, 1)
+        self._require("min_p", 0, 1)
+        self._require("repetition_penalty", 0.01, 100)
+        self._require("presence_penalty", -100, 100)
+        self._require("frequency_penalty", -100, 100)
+
+    def _require(self, name: str, least: float, most: float) -> None:
+        value: Any = getattr(self, name)
+        if not least <= value <= most:
+            shown = f"{name.replace('_', '-')}"
+            raise BadValue(f"`{shown}` is {value:g}", f"It takes a number from {least:g} to {most:g}")
+
+    @property
+    def greedy(self) -> bool:
+        """Tell whether the likeliest token is always taken."""
+        return self.temperature == 0 or self.top_k == 1
+
+    @property
+    def penalized(self) -> bool:
+        """Tell whether the tokens before a position matter to it."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+
+class Sampler:
+    """Chooses tokens for one answer.
+
+    The target's token at a position is drawn with noise that depends on the seed, the position and the token
+    alone, so an answer does not depend on how it was drafted: the same seed gives the same text with and
+    without a draft. A coupled draft uses the same noise, which makes agreement likely (Gumbel coupling;
+    Daliri et al. 2025, "Coupling without Communication and Drafter-Invariant Speculative Decoding"). An
+    uncoupled one, for rejection sampling, draws afresh each time.
+
+    `answer_from` is the position of the first answered token.
+    """
+
+    def __init__(
+        self, sampling: Sampling, *, seed: int = 0, answer_from: int = 0, coupled: bool = True
+    ) -> None:
+        self.sampling = sampling
+        self.coupled = coupled
+        self._seed = np.uint64(seed & (2**64 - 1))
+        self._fresh = np.random.default_rng(seed & (2**64 - 1))
+        self._whole = Occurrences(0)
+        self._answer = Occurrences(answer_from)
+
+    def choose(self, row: Row, before: Tokens) -> int:
+        """Return the target's token after `before`, from its logits `row` [vocab]."""
+        if self.sampling.greedy:
+            return int(self.adjusted(row, before).argmax())
+        return self.coupled_draw(self.distribution(row, before), len(before))
+
+    def guess(self, row: Row, before: Tokens) -> Guess:
+        """Return a draft model's guess at what follows `before`, from its logits `row` [vocab]."""
+        if self.sampling.greedy:
+            adjusted = self.adjusted(row, before)
+            token = int(adjusted.argmax())
+            return Guess(token, None, 1.0 / _partition(adjusted, adjusted[token]))
+        draft = self.distribution(row, before)
+        token = self.coupled_draw(draft, len(before)) if self.coupled else self.draw(draft)
+        return Guess(token, draft, draft.of(token))
+
+    def distribution(self, row: Row, before: Tokens) -> Distribution:
+        """Return the distribution after `before` that the settings make of logits `row` [vocab]."""
+        row = self.adjusted(row, before)
+        if self.sampling.greedy:
+            return Distribution(np.array([row.argmax()]), np.ones(1))
+        tokens, probs = self._candidates(row)
+        probs = np.where(probs >= self.sampling.min_p * probs.max(), probs, 0.0)
+        return Distribution(tokens, probs / probs.sum())
+
+    def adjusted(self, row: Row, before: Tokens) -> Row:
+        """Return logits [vocab] after bias and penalties: `row` itself when there are none."""
+        settings = self.sampling
+        if not settings.penalized and not settings.logit_bias:
+            return row
+        row = row.copy()
+        for token, bias in settings.logit_bias.items():
+            row[token] += bias
+        if settings.repetition_penalty != 1:
+            tokens, _ = self._whole.of(before, len(row))
+            seen = row[tokens]
+            factor = np.float32(settings.repetition_penalty)
+            row[tokens] = np.where(seen > 0, seen / factor, seen * factor)
+        if settings.presence_penalty or settings.frequency_penalty:
+            tokens, counts = self._answer.of(before, len(row))
+            row[tokens] -= settings.presence_penalty + settings.frequency_penalty * counts
+        return row
+
+    def coupled_draw(self, distribution: Distribution, position: int) -> int:
+        """Draw a token with the noise of `position`: argmin of Exponential(1) / p, an exponential race."""
+        with np.errstate(divide="ignore"):
+            race = -np.log(self._noise(distribution.tokens, position)) / distribution.probs
+        return int(distribution.tokens[race.argmin()])
+
+    def draw(self, distribution: Distribution) -> int:
+        """Draw a token afresh."""
+        at = np.searchsorted(np.cumsum(distribution.probs), self.uniform(), side="right")
+        return int(distribution.tokens[min(int(at), len(distribution.tokens) - 1)])
+
+    def uniform(self) -> float:
+        """Draw a number from [0, 1) afresh."""
+        return float(self._fresh.random())
+
+    def _candidates(self, row: Row) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the tokens, ascending, that top-k and top-p leave, and their probabilities."""
+        settings = self.sampling
+        if 0 < settings.top_k < len(row):
+            tokens = top(row, settings.top_k)
+            weights, total = _weights(row[tokens], settings.temperature)
+            return _nucleus(tokens, weights / total, settings.top_p)
+        weights, total = _weights(row, settings.temperature)
+        if settings.top_p == 1:
+            return np.arange(len(row)), weights / total
+        # tokens below this sum to less than 1 - top_p, so none of them can be in the nucleus
+        tokens = np.flatnonzero(weights >= (1 - settings.top_p) / len(row) * total)
+        return _nucleus(tokens, weights[tokens] / total, settings.top_p)
+
+    def _noise(self, tokens: NDArray[np.int64], position: int) -> NDArray[np.float64]:
+        """Return a number in (0, 1) [n] for each token at `position`: SplitMix64 (Steele et al. 2014)."""
+        with np.errstate(over="ignore"):
+            key = _mix(self._seed + np.uint64(position + 1) * np.uint64(0x9E3779B97F4A7C15))
+            bits: NDArray[np.uint64] = _mix(_mix(tokens.astype(np.uint64) ^ key) + key)
+        # 52 bits: with 53 the highest would round to 1
+        return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+class Occurrences:
+    """How often each token stands in a text from position `start` on, kept in step as the text grows."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._tokens: list[int] = []
+        self._counts = np.zeros(0, np.int32)
+
+    def of(self, before: Tokens, vocab: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the tokens of `before` from the start on, and how often each stands there."""
+        if not len(self._counts):
+            self._counts = np.zeros(vocab, np.int32)
+        part = list(before[self._start :])
+        shared = shared_prefix(self._tokens, part)
+        np.subtract.at(self._counts, self._tokens[shared:], 1)
+        np.add.at(self._counts, part[shared:], 1)
+        self._tokens = part
+        tokens = np.flatnonzero(self._counts)
+        return tokens, self._counts[tokens]
+
+
+def top(row: Row, count: int) -> NDArray[np.int64]:
+    """Return the `count` tokens of the highest logits in `row` [vocab], ascending.
+
+    The maxima of blocks bound the count-th highest logit from below, so only a few logits are ever sorted.
+    """
+    whole = len(row) // BLOCK * BLOCK
+    maxima = row[:whole].reshape(-1, BLOCK).max(axis=1)
+    if len(maxima) > count:
+        tokens = np.flatnonzero(row >= np.partition(maxima, -count)[-count])
+    else:
+        tokens = np.arange(len(row))
+    order = np.argsort(-row[tokens], kind="stable")[:count]
+    return np.sort(tokens[order])
+
+
+def _nucleus(
+    tokens: NDArray[np.int64], probs: NDArray[np.float64], most: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the fewest tokens, ascending, whose probabilities reach `most` (Holtzman et al. 2020)."""
+    if most == 1:
+        return tokens, probs
+    order = np.argsort(-probs, kind="stable")
+    before = np.cumsum(probs[order]) - probs[order]
+    kept = np.sort(order[: max(1, int(np.searchsorted(before, most)))])
+    return tokens[kept], probs[kept]
+
+
+def _weights(logits: Row, temperature: float) -> tuple[Row, np.float64]:
+    """Return exp((logits - highest) / temperature) and their sum."""
+    scaled = (logits - logits.max()) * np.float32(1 / temperature)
+    weights = np.exp(scaled, out=scaled)
+    return weights, weights.sum(dtype=np.float64)
+
+
+def _partition(logits: Row, highest: np.float32) -> float:
+    return float(np.exp(logits - highest).sum())
+
+
+def _mix(bits: Any) -> Any:
+    """Mix 64 bits so that each output bit depends on each input bit (the finalizer of SplitMix64)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

@@ -1,0 +1,41 @@
+"""Guesses of a smaller model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from localspec.core.contracts import Drafter, Engine, Guess, Tokens
+from localspec.core.cursor import Cursor
+from localspec.core.sampler import Sampler
+from localspec.plugins import Option
+
+
+class ModelDraft(Drafter):
+    """Guesses with a draft model that writes the target's tokens, in a cache of its own.
+
+    Greedy when the answer is greedy, else drawn with the answer's settings, its probabilities kept for
+    rejection sampling. The draft reads what it missed before its first guess, so it may be left alone for
+    as long as the lookahead likes.
+    """
+
+    def __init__(
+        self,
+        target: Cursor,
+        engine: Engine,
+        *,
+        name: Annotated[str, Option("the draft: an alias, a file or a folder")],
+        device: Annotated[str, Option("its device, the target's when empty")] = "",
+        threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
+    ) -> None:
+        del target, name, device, threads  # `runtime` has made the engine from them
+        self._engine = engine
+        self._cursor = Cursor(engine.session())
+
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
+        """Yield the draft's continuation, one pass a guess, as far as its own context goes."""
+        text = list(tokens)
+        while len(text) <= self._engine.context:
+            guess = sampler.guess(self._cursor.read(text)[0], text)
+            yield guess
+            text.append(guess.token)

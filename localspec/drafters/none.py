@@ -1,0 +1,20 @@
+"""No guesses: plain decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from localspec.core.contracts import Drafter, Guess, Tokens
+from localspec.core.cursor import Cursor
+from localspec.core.sampler import Sampler
+
+
+class NoDraft(Drafter):
+    """Guesses nothing, which is plain decoding."""
+
+    def __init__(self, target: Cursor) -> None:
+        del target
+
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
+        """Yield nothing."""
+        return iter(())

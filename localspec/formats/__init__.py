@@ -1,0 +1,1 @@
+"""Reading what models are stored in: weights, vocabularies and chat templates."""

@@ -1,0 +1,77 @@
+"""Weights of a GGUF file or a Hugging Face folder become an OpenVINO IR, without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any, Protocol
+
+from localspec.formats import architecture
+from localspec.formats.architecture import Architecture
+from localspec.formats.gguf import GgufFile
+from localspec.formats.graph import Graph
+from localspec.formats.safetensors import SafetensorsFolder
+from localspec.formats.weights import FolderWeights, GgufWeights
+
+
+class Progress(Protocol):
+    """What a conversion reports to."""
+
+    def step(self, title: str, total: int | None = None) -> None:
+        """Begin a step."""
+
+
+def import_weights(source: GgufFile | SafetensorsFolder, into: Path, progress: Progress) -> dict[str, str]:
+    """Write openvino_model.xml, .bin and config.json into the folder `into` and return facts about them.
+
+    Four-bit GGUF formats keep their values exactly, minima included (see linear.py); other formats are
+    rounded to eight bits. Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
+    """
+    progress.step(f"converting {source.path.name} to OpenVINO")
+    if isinstance(source, GgufFile):
+        shape, precision = architecture.of_gguf(source), main_kind(source)
+        graph = Graph(shape, GgufWeights(source))
+    else:
+        shape, precision = architecture.of_folder(source), "INT8"
+        graph = Graph(shape, FolderWeights(source))
+    model = graph.model()
+    progress.step("writing the OpenVINO model")
+    save(model, into)
+    if not (into / "config.json").exists():
+        (into / "config.json").write_text(json.dumps(config(shape, graph.vocab), indent=2) + "\n", "utf-8")
+    return {"precision": precision}
+
+
+def save(model: Any, into: Path) -> None:
+    """Write an openvino.Model, or raise the OSError that kept it from being written."""
+    import openvino as ov
+
+    graph = into / "openvino_model.xml"
+    size = sum(node.get_byte_size() for node in model.get_ops() if node.get_type_name() == "Constant")
+    with graph.with_suffix(".bin").open("wb") as file:  # OpenVINO does not say that a disk is full
+        os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else None
+    ov.save_model(model, graph, compress_to_fp16=False)
+
+
+def main_kind(file: GgufFile) -> str:
+    """Return the tensor type that most of a file's bytes have."""
+    sizes: Counter[str] = Counter()
+    for info in file.tensors.values():
+        sizes[info.kind] += info.size
+    return sizes.most_common(1)[0][0]
+
+
+def config(shape: Architecture, vocab: int) -> dict[str, Any]:
+    """Say the shape in Hugging Face's words, as other OpenVINO tools expect it beside a model."""
+    return {
+        "model_type": shape.family,
+        "num_hidden_layers": shape.layers,
+        "hidden_size": shape.width,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.key_heads,
+        "head_dim": shape.head_width,
+        "max_position_embeddings": shape.context,
+        "vocab_size": vocab,
+    }

@@ -1,0 +1,123 @@
+"""Read the weights of a Hugging Face folder: one or several .safetensors files and config.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.formats.files import mapped, read_json, truncated, weight_files
+from localspec.formats.tensors import TensorInfo
+
+LONGEST_HEADER = 100_000_000  # bytes; the limit of the format's own reader
+
+# Bytes a value, and the numpy type to read it as. bfloat16 is the upper half of a float32.
+KINDS = {
+    "F64": (8, "<f8"),
+    "F32": (4, "<f4"),
+    "F16": (2, "<f2"),
+    "BF16": (2, "<u2"),
+    "I64": (8, "<i8"),
+    "I32": (4, "<i4"),
+    "I16": (2, "<i2"),
+    "I8": (1, "<i1"),
+    "U8": (1, "<u1"),
+    "BOOL": (1, "?"),
+}
+
+
+class SafetensorsFolder:
+    """The weights of a folder, mapped: nothing but the headers is read until a tensor is asked for."""
+
+    def __init__(
+        self, path: Path, config: dict[str, Any], shards: dict[Path, tuple[mmap.mmap, dict[str, TensorInfo]]]
+    ) -> None:
+        self.path = path
+        self.config = config
+        self.tensors = {name: info for _, found in shards.values() for name, info in found.items()}
+        self._data = {name: data for data, found in shards.values() for name in found}
+
+    @classmethod
+    def open(cls, path: Path) -> SafetensorsFolder:
+        """Read config.json and the header of every weight file of the folder `path`.
+
+        Raises BrokenModel for files that are damaged, missing or end too early.
+        """
+        config = read_json(path / "config.json")
+        files = weight_files(path)
+        return cls(path, config, {file: _read_shard(file) for file in files})
+
+    @property
+    def architecture(self) -> str:
+        """The model family as Hugging Face calls it, such as `llama` or `qwen2`."""
+        name = self.config.get("model_type")
+        if not isinstance(name, str) or not name:
+            raise BrokenModel(f"`{self.path / 'config.json'}` does not say which `model_type` it has")
+        return name
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Look up a value of config.json."""
+        return self.config.get(key, default)
+
+    def array(self, name: str) -> NDArray[np.float32]:
+        """Return a tensor in float32, a copy of its own shape."""
+        info = self.tensors[name]
+        if info.kind not in KINDS:
+            raise UnsupportedModel(f"`{name}` in `{self.path}` has the tensor type {info.kind}")
+        values = np.frombuffer(
+            self._data[name], KINDS[info.kind][1], count=math.prod(info.shape), offset=info.offset
+        )
+        if info.kind == "BF16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        return values.astype(np.float32).reshape(info.shape)
+
+
+def _read_shard(path: Path) -> tuple[mmap.mmap, dict[str, TensorInfo]]:
+    data = mapped(path)
+    header, start = _header(path, data)
+    header.pop("__metadata__", None)
+    tensors = {name: _info(path, name, entry, start) for name, entry in header.items()}
+    if tensors:
+        last = max(tensors.values(), key=lambda info: info.offset + info.size)
+        if last.offset + last.size > len(data):
+            raise truncated(path, f"`{last.name}`", last.offset + last.size, len(data))
+    return data, tensors
+
+
+def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
+    """Return the header and where the data start."""
+    if len(data) < 8:
+        raise truncated(path, "the header", 8, len(data))
+    length = int.from_bytes(data[:8], "little")
+    if length > LONGEST_HEADER:
+        raise BrokenModel(f"`{path}` is not a safetensors file", "Fetch it again")
+    if 8 + length > len(data):
+        raise truncated(path, "the header", 8 + length, len(data))
+    try:
+        header = json.loads(data[8 : 8 + length])
+    except (ValueError, RecursionError):
+        raise BrokenModel(f"`{path}` is damaged: its header is not JSON", "Fetch it again") from None
+    if not isinstance(header, dict):
+        raise BrokenModel(f"`{path}` is damaged: its header is no JSON object", "Fetch it again")
+    return header, 8 + length
+
+
+def _info(path: Path, name: str, entry: Any, start: int) -> TensorInfo:
+    try:
+        kind, shape = entry["dtype"], tuple(entry["shape"])
+        first, end = entry["data_offsets"]
+    except (KeyError, TypeError, ValueError):
+        raise BrokenModel(f"`{path}` is damaged: `{name}` has no type, shape or place") from None
+    numbers = (*shape, first, end)
+    if not isinstance(kind, str) or any(type(number) is not int or number < 0 for number in numbers):
+        raise BrokenModel(f"`{path}` is damaged: the place of `{name}` is no number")
+    needed = math.prod(shape) * KINDS[kind][0] if kind in KINDS else end - first
+    if end - first != needed:
+        raise BrokenModel(f"`{path}` is damaged: `{name}` needs {needed:,} bytes and has {end - first:,}")
+    return TensorInfo(name, shape, kind, start + first, needed)

@@ -1,0 +1,146 @@
+"""Render a conversation into a prompt, exactly as Hugging Face renders a model's chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from localspec.errors import ModelError
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+Message = Mapping[str, Any]
+
+
+class ChatTemplate:
+    """A model's chat template.
+
+    `bos` and `eos` are the texts the template knows as `bos_token` and `eos_token`; `special` holds further
+    ones by name. A template that was shipped with a variant for tools gets it as `with_tools`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str | None = None,
+        eos: str | None = None,
+        special: Mapping[str, str] | None = None,
+        with_tools: str | None = None,
+    ) -> None:
+        self.source = source
+        self.with_tools = with_tools
+        named = {"bos_token": bos, "eos_token": eos, **(special or {})}
+        self.special = {name: text for name, text in named.items() if text}
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **extra: Any,
+    ) -> str:
+        """Return the prompt; raise ModelError with the template's own words when it refuses."""
+        values = {
+            **self.special,
+            "messages": [_with_text(message) for message in messages],
+            "tools": list(tools) if tools else None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            **extra,
+        }
+        template = self._tools_template if tools else self._plain_template
+        try:
+            return template.render(values)
+        except Exception as error:  # a template is foreign code and may raise anything
+            raise _refused(error) from error
+
+    @cached_property
+    def _plain_template(self) -> Template:
+        return _compiled(self.source)
+
+    @cached_property
+    def _tools_template(self) -> Template:
+        return self._plain_template if self.with_tools is None else _compiled(self.with_tools)
+
+
+def _with_text(message: Message) -> dict[str, Any]:
+    """Copy a message; one without content (a bare tool call) gets an empty text."""
+    return {**message, "content": "" if message.get("content") is None else message["content"]}
+
+
+def _compiled(source: str) -> Template:
+    from jinja2 import TemplateError
+
+    try:
+        return _environment().from_string(source)
+    except TemplateError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> ModelError:
+    return ModelError(
+        f"The model's chat template refused: {str(error) or type(error).__name__}",
+        "Read it with `localspec show --template`",
+    )
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Set Jinja up as transformers' `render_jinja_template` does."""
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_generation_tag(), loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = _now
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Replace Jinja's own filter, which escapes what HTML would trip over."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise(message: str) -> NoReturn:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _generation_tag() -> Any:
+    """Make the tag that marks what the assistant said for training; here its body is just text."""
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+
+    class Generation(Extension):
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.CallBlock(self.call_method("_same"), [], [], body).set_lineno(line)
+
+        def _same(self, caller: Any) -> Any:
+            return caller()
+
+    return Generation

@@ -1,0 +1,90 @@
+"""Something that is to become a model of the library: a GGUF file or a folder, fetched or given."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import DigestMismatch
+from localspec.formats.files import weight_files
+from localspec.library import disk, importing
+from localspec.library.manifest import Manifest, Place
+from localspec.library.progress import Progress
+from localspec.library.sources import Fetched
+
+ROOM = 1.3  # an import needs about this many times the bytes it reads
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What it is, where it is from, and a GGUF's sha256."""
+
+    kind: str  # gguf, safetensors or openvino
+    path: Path
+    source: str
+    revision: str = ""
+    digest: str = ""
+    owned: bool = False  # the file is ours, so it moves into the model's folder
+
+    @classmethod
+    def fetched(cls, fetched: Fetched, progress: Progress) -> Arrival:
+        """Take what a source brought; raise DigestMismatch for a GGUF that is not the one expected."""
+        digest = fetched.digest
+        if fetched.kind == "gguf" and not digest:
+            digest = disk.digest_of(fetched.path, progress, f"Checking {fetched.path.name}")
+        if fetched.expected and digest != fetched.expected:
+            raise DigestMismatch(
+                f"`{fetched.path}` is not the file expected: sha256 {digest[:12]}…, "
+                f"not {fetched.expected[:12]}…",
+                "Delete it and try again; if it stays so, do not use that file",
+            )
+        source = fetched.source
+        return cls(fetched.kind, fetched.path, str(source), source.version, digest, source.kind == "pypi")
+
+    @classmethod
+    def given(cls, kind: str, path: Path, digest: str = "") -> Arrival:
+        """Take a file or folder of the user's, which stays where it is."""
+        whole = path.resolve()
+        return cls(kind, whole, f"file:{whole}", digest=digest)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold the weights."""
+        return [self.path] if self.kind == "gguf" else weight_files(self.path)
+
+    @property
+    def needed(self) -> int:
+        """How many bytes of disk an import takes, about."""
+        if self.kind == "openvino":
+            return 0
+        return int(ROOM * sum(file.stat().st_size for file in self.files))
+
+    def fill(self, name: str, into: Path, progress: Progress) -> Manifest:
+        """Make the model's files in the folder `into` and describe them."""
+        places = [Place.of(file) for file in self.files] if self.source.startswith("file:") else []
+        facts = self._facts(into, progress)
+        return Manifest(
+            name=name,
+            source=self.source,
+            revision=self.revision,
+            digests={self.path.name: self.digest} if self.digest else {},
+            folder=str(self.path) if self.kind == "openvino" else "",
+            weights=self._keep(into) if self.kind == "gguf" else "",
+            places=places,
+            **facts,
+        )
+
+    def _facts(self, into: Path, progress: Progress) -> importing.Facts:
+        if self.kind == "gguf":
+            return importing.from_gguf(self.path, into, progress)
+        if self.kind == "safetensors":
+            return importing.from_folder(self.path, into, progress)
+        return importing.described(self.path)
+
+    def _keep(self, into: Path) -> str:
+        """Keep a GGUF for engines that read it: ours moves in, the user's stays where it is."""
+        if not self.owned:
+            return str(self.path)
+        shutil.move(self.path, into / self.path.name)
+        return self.path.name

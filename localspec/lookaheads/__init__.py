@@ -1,0 +1,1 @@
+"""Ways to decide how far to guess."""

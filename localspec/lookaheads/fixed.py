@@ -1,0 +1,20 @@
+"""The same number of guesses each round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from localspec.core.contracts import Guess, Lookahead
+from localspec.plugins import Option
+
+
+class Fixed(Lookahead):
+    """Guesses the same number of tokens each round."""
+
+    def __init__(self, *, tokens: Annotated[int, Option("guesses a round", least=0, most=256)] = 4) -> None:
+        self._tokens = tokens
+
+    def wants_more(self, draft: Sequence[Guess]) -> bool:
+        """Tell whether the draft is shorter than the fixed number."""
+        return len(draft) < self._tokens

@@ -1,0 +1,185 @@
+"""Parts by name: "ngram:longest=4" becomes an object; a file's name is its part's name.
+
+A part is the one class of its contract in `localspec/<kind>/<name>.py`. Its options are the keyword-only
+parameters of its `__init__`, annotated with an `Option`; defaults, help and limits are read from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.core import contracts
+from localspec.errors import BadValue, UnknownName, suggestion
+
+KINDS: dict[str, type] = {
+    "engines": contracts.Engine,
+    "drafters": contracts.Drafter,
+    "lookaheads": contracts.Lookahead,
+    "verifiers": contracts.Verifier,
+}
+REQUIRED = inspect.Parameter.empty
+SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a part's option means, and the numbers or words it takes."""
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def allows(self, value: Any) -> bool:
+        """Tell whether `value` is within the limits; not-a-number never is."""
+        if self.least is not None and not value >= self.least:
+            return False
+        return self.most is None or value <= self.most
+
+    @property
+    def range(self) -> str:
+        """The limits in words."""
+        if self.most is None:
+            return f"from {self.least:.15g} on"
+        if self.least is None:
+            return f"up to {self.most:.15g}"
+        return f"from {self.least:.15g} to {self.most:.15g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One option of a part: its name, type, default (REQUIRED when there is none) and meaning."""
+
+    name: str
+    type: type
+    default: Any
+    option: Option
+
+    def parse(self, text: str, part: str) -> Any:
+        """Return the value that `text` stands for; raises BadValue."""
+        value = self._read(text, part)
+        choices = self.option.choices
+        if choices and value not in choices:
+            raise self._bad(text, part, suggestion(text, choices))
+        if not self.option.allows(value):
+            raise self._bad(text, part, f"It takes a number {self.option.range}")
+        return value
+
+    def _read(self, text: str, part: str) -> Any:
+        if self.type is bool:
+            if text.lower() not in SWITCHES:
+                raise self._bad(text, part, "It takes `on` or `off`")
+            return SWITCHES[text.lower()]
+        try:
+            return self.type(text)
+        except ValueError:
+            kind = "a whole number" if self.type is int else "a number"
+            raise self._bad(text, part, f"It takes {kind}") from None
+
+    def _bad(self, text: str, part: str, hint: str) -> BadValue:
+        return BadValue(f"`{self.name}` of `{part}` is `{text}`", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part that exists: its kind, name and class."""
+
+    kind: str
+    name: str
+    made_by: type
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its documentation."""
+        return (self.made_by.__doc__ or "").split("\n")[0].strip()
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Its options by name."""
+        if "__init__" not in vars(self.made_by):
+            return {}
+        hints = typing.get_type_hints(vars(self.made_by)["__init__"], include_extras=True)
+        parameters = inspect.signature(self.made_by).parameters.values()
+        return {
+            found.name: _setting(found, hints[found.name])
+            for found in parameters
+            if found.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A part with values for its options, as in `ngram:longest=4`."""
+
+    part: Part
+    options: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The part's name."""
+        return self.part.name
+
+    def make(self, *arguments: Any) -> Any:
+        """Return the object, made with `arguments` before the options."""
+        return self.part.made_by(*arguments, **self.options)
+
+    def __str__(self) -> str:
+        options = ",".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.name}:{options}" if options else self.name
+
+
+def parts(kind: str) -> dict[str, Part]:
+    """Return the parts of a kind by name."""
+    return {name: part(kind, name) for name in names(kind)}
+
+
+@functools.cache
+def names(kind: str) -> tuple[str, ...]:
+    """Return the names of the parts of a kind."""
+    folder = importlib.import_module(f"localspec.{kind}")
+    return tuple(sorted(found.name for found in pkgutil.iter_modules(folder.__path__)))
+
+
+def part(kind: str, name: str) -> Part:
+    """Return one part; raises UnknownName with the nearest names."""
+    if name not in names(kind):
+        raise UnknownName(f"There is no {kind[:-1]} called `{name}`", name, names(kind))
+    module = importlib.import_module(f"localspec.{kind}.{name}")
+    (made_by,) = (
+        found
+        for found in vars(module).values()
+        if inspect.isclass(found) and issubclass(found, KINDS[kind]) and found.__module__ == module.__name__
+    )
+    return Part(kind, name, made_by)
+
+
+def parse(kind: str, text: str) -> Spec:
+    """Return the spec that "name:option=value,..." stands for; raises UnknownName and BadValue."""
+    name, _, rest = text.partition(":")
+    found = part(kind, name)
+    settings = found.settings
+    options: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if key not in settings:
+            raise UnknownName(f"`{name}` has no option called `{key}`", key, settings)
+        if not equals:
+            raise BadValue(f"`{key}` of `{name}` has no value", f"Type `{name}:{key}=...`")
+        if key in options:
+            raise BadValue(f"`{key}` of `{name}` has two values", "Give it once")
+        options[key] = settings[key].parse(value, name)
+    missing = [key for key, setting in settings.items() if setting.default is REQUIRED and key not in options]
+    if missing:
+        raise BadValue(f"`{name}` needs `{missing[0]}`", f"Type `{name}:{missing[0]}=...`")
+    return Spec(found, options)
+
+
+def _setting(parameter: inspect.Parameter, hint: Any) -> Setting:
+    kind, option = typing.get_args(hint)
+    return Setting(parameter.name, kind, parameter.default, option)

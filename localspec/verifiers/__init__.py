@@ -1,0 +1,1 @@
+"""Ways to decide how many guesses stand; lossy ones say so in their name."""

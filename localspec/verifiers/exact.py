@@ -1,0 +1,27 @@
+"""A guess stands when it is the very token that the target chooses there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.core.contracts import Guess, Rows, Tokens, Verdict, Verifier
+from localspec.core.sampler import Sampler
+
+
+class Exact(Verifier):
+    """Accepts by agreement: token for token the text that plain decoding writes, sampled or greedy.
+
+    The target's choice at a position depends on the seed and the text alone (see Sampler), so drafts change
+    nothing but the speed. A coupled draft of distribution q agrees with a target of p with a probability of
+    at least (1 - d) / (1 + d), where d is their total variation distance (Daliri et al. 2025, theorem 1).
+    """
+
+    def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Rows, sampler: Sampler) -> Verdict:
+        """Return the number of guesses that agree and the target's choice after them."""
+        before = list(tokens)
+        for accepted, guess in enumerate(draft):
+            token = sampler.choose(rows[accepted], before)
+            if token != guess.token:
+                return Verdict(accepted, token)
+            before.append(token)
+        return Verdict(len(draft), sampler.choose(rows[len(draft)], before))

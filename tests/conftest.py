@@ -1,0 +1,83 @@
+"""What tests of several folders share: an answer asked of the toy engine, and one fixed run of hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+
+from localspec import plugins
+from localspec.core.contracts import Drafter, Lookahead, Round, Verifier
+from localspec.core.cursor import Cursor
+from localspec.core.decode import decode
+from localspec.core.sampler import Sampler, Sampling
+from localspec.core.settle import Settler
+
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.load_profile("fixed")
+
+PROMPT = (3, 1, 4, 1, 5, 9, 2, 6)
+
+
+class Numbers:
+    """Text of toy tokens: their numbers, each followed by a dot."""
+
+    def push(self, token: int) -> str:
+        return f"{token}."
+
+    def flush(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the rounds of one answer add up to."""
+
+    rounds: list[Round]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for found in self.rounds for token in found.tokens]
+
+    @property
+    def text(self) -> str:
+        return "".join(found.text for found in self.rounds)
+
+    @property
+    def finish(self) -> str | None:
+        return self.rounds[-1].finish
+
+
+def ask_toy(
+    target: Cursor,
+    drafter: Drafter | None = None,
+    lookahead: Lookahead | None = None,
+    verifier: Verifier | None = None,
+    *,
+    prompt: Sequence[int] = PROMPT,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+    room: int = 24,
+    stop_tokens: Collection[int] = (),
+    stop: Sequence[str] = (),
+) -> Answer:
+    """Return the answer to `prompt`: plain, exact decoding unless other parts are given."""
+    checked = verifier or plugins.parse("verifiers", "exact").make()
+    sampler = Sampler(sampling or Sampling(), seed=seed, answer_from=len(prompt), coupled=checked.coupled)
+    rounds = decode(
+        prompt,
+        target,
+        drafter or plugins.parse("drafters", "none").make(target),
+        lookahead or plugins.parse("lookaheads", "fixed:tokens=4").make(),
+        checked,
+        sampler,
+        Settler(Numbers(), stop_tokens=stop_tokens, stop=stop, room=room),
+    )
+    return Answer(list(rounds))
+
+
+@pytest.fixture(scope="session")
+def ask() -> Callable[..., Answer]:
+    return ask_toy

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from localspec.core.contracts import Drafter, Guess, Tokens
+from localspec.core.cursor import Cursor
+from localspec.core.decode import decode
+from localspec.core.sampler import Sampler, Sampling
+from localspec.core.settle import Settler
+from localspec.core.tally import Tally
+from localspec.drafters.model import ModelDraft
+from localspec.drafters.none import NoDraft
+from localspec.engines.toy import Toy
+from localspec.lookaheads.fixed import Fixed
+from localspec.verifiers.exact import Exact
+
+TOY = Toy()
+Ask = Callable[..., Any]
+
+
+class Silence:
+    def push(self, token: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+class Eager(Drafter):
+    """Counts what was asked of it, and guesses 0 for ever."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
+        while True:
+            self.asked += 1
+            yield Guess(0)
+
+
+def perfect(target: Cursor) -> ModelDraft:
+    return ModelDraft(target, TOY, name="toy")
+
+
+def test_plain_decoding_takes_a_pass_a_token(ask: Ask) -> None:
+    answer = ask(Cursor(TOY.session()))
+    assert [len(found.tokens) for found in answer.rounds] == [1] * 24
+    assert answer.text == "".join(f"{token}." for token in answer.tokens)
+    assert {found.drafted for found in answer.rounds} == {0}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("guesses", "room", "passes"), [(4, 20, 4), (4, 21, 5), (1, 24, 12), (3, 3, 1), (9, 1, 1)]
+)
+def test_a_perfect_drafter_saves_the_passes_it_should(
+    ask: Ask, temperature: float, guesses: int, room: int, passes: int
+) -> None:
+    target = Cursor(TOY.session())
+    sampling = Sampling(temperature=temperature)
+    answer = ask(target, perfect(target), Fixed(tokens=guesses), room=room, sampling=sampling)
+    assert len(answer.rounds) == passes
+    assert answer.tokens == ask(target, room=room, sampling=sampling).tokens
+    assert all(found.accepted == found.drafted for found in answer.rounds)
+
+
+def test_rounds_add_up(ask: Ask) -> None:
+    target = Cursor(TOY.session())
+    answer = ask(target, ModelDraft(target, Toy(noise=0.7), name="toy"))
+    tally = Tally()
+    for found in answer.rounds:
+        assert len(found.tokens) == found.accepted + 1
+        assert 0 <= found.accepted <= found.drafted <= 4
+        assert min(found.draft_seconds, found.target_seconds) >= 0
+        tally.add(found)
+    assert tally.tokens == 24
+    assert 0 < tally.accepted < tally.drafted
+    assert tally.tokens_per_pass > 1
+    assert target.tokens[8 : 8 + 23] == answer.tokens[:-1]
+
+
+def test_no_more_is_drafted_than_there_is_room_for(ask: Ask) -> None:
+    drafter = Eager()
+    ask(Cursor(TOY.session()), drafter, Fixed(tokens=50), room=1)
+    assert drafter.asked == 0
+    answer = ask(Cursor(TOY.session()), drafter, Fixed(tokens=50), room=3)
+    assert answer.rounds[0].drafted == 2
+
+
+@pytest.mark.parametrize("guesses", [0, 1, 5])
+def test_finish_reasons(ask: Ask, guesses: int) -> None:
+    target = Cursor(TOY.session())
+    plain = ask(target, room=12).tokens
+    ended = ask(target, perfect(target), Fixed(tokens=guesses), stop_tokens=[plain[6]])
+    first = plain.index(plain[6])
+    assert (ended.finish, ended.tokens) == ("stop", plain[: first + 1])
+    assert ended.text == "".join(f"{token}." for token in plain[:first])
+    word = f".{plain[4]}.{plain[5]}."
+    said = ask(target, perfect(target), Fixed(tokens=guesses), stop=[word])
+    assert (said.finish, said.tokens) == ("stop", plain[:6])
+    assert said.text + word == "".join(f"{token}." for token in plain[:6])
+    full = ask(target, perfect(target), Fixed(tokens=guesses), room=12)
+    assert (full.finish, full.tokens) == ("length", plain)
+    assert [found.finish for found in full.rounds[:-1]] == [None] * (len(full.rounds) - 1)
+
+
+def test_a_round_cut_at_a_stop_counts_no_guess_behind_it(ask: Ask) -> None:
+    target = Cursor(TOY.session())
+    plain = ask(target).tokens
+    first = plain.index(plain[2])
+    answer = ask(target, perfect(target), Fixed(tokens=8), stop_tokens=[plain[2]])
+    assert answer.rounds[-1].accepted == first + 1 == len(answer.rounds[-1].tokens)
+
+
+@pytest.mark.parametrize("read", [0, 1, 3])
+def test_an_answer_left_early_leaves_the_cursor_good_for_another(ask: Ask, read: int) -> None:
+    target = Cursor(TOY.session())
+    drafter = perfect(target)
+    rounds = decode(
+        [1, 2, 3], target, drafter, Fixed(tokens=2), Exact(), Sampler(Sampling()), Settler(Silence(), room=50)
+    )
+    for _ in range(read):
+        next(rounds)
+    rounds.close()  # type: ignore[attr-defined]
+    fresh = Cursor(TOY.session())
+    assert ask(target, drafter).tokens == ask(fresh, NoDraft(fresh)).tokens
+
+
+def test_an_interrupted_drafter_is_good_for_another_answer(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Cursor(TOY.session())
+    drafter = perfect(target)
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ask(target, drafter)
+    assert ask(target, drafter).tokens == ask(target).tokens
+
+
+def interrupted(tokens: Tokens, rows: int = 1) -> None:
+    raise KeyboardInterrupt

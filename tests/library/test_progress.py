@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.library.progress import Terminal, bytes_in, growth
+
+
+def test_one_line_a_step_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with Terminal() as progress:
+        progress.step("Fetching m", 10)
+        progress.advance(5)
+        progress.say("the first source is away")
+    found = capsys.readouterr()
+    assert found.err == "Fetching m\nthe first source is away\n"
+    assert found.out == ""
+
+
+def test_a_terminal_gets_a_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with Terminal() as progress:
+        progress.step("Fetching m", 2000)
+        progress.advance(1500)
+        progress.step("Checking [b]m", 4000)
+        progress.advance(1000)
+        progress.say("a [word]")
+    assert "Fetching m" in screen.getvalue()
+    assert "1.0/4.0 kB" in screen.getvalue()
+    assert "a [word]" in screen.getvalue()
+
+
+def test_growth_is_what_was_added(tmp_path: Path, said: Any) -> None:
+    (tmp_path / "old").write_bytes(bytes(100))
+    with growth(tmp_path, said, seconds=0.01):
+        (tmp_path / "new").write_bytes(bytes(70))
+        time.sleep(0.05)
+        (tmp_path / "newer").write_bytes(bytes(7))
+    assert said.bytes == 77
+    assert bytes_in(tmp_path) == 177

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from localspec.core.contracts import Guess, Lookahead, Round
+from localspec.lookaheads.confidence import Confidence
+from localspec.lookaheads.fixed import Fixed
+
+
+def drafted(lookahead: Lookahead, confidences: list[float]) -> int:
+    """Return how many guesses of these confidences are asked for."""
+    draft: list[Guess] = []
+    for confidence in confidences:
+        if not lookahead.wants_more(draft):
+            break
+        draft.append(Guess(0, None, confidence))
+    return len(draft)
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 4])
+def test_a_fixed_number_whatever_happens(tokens: int) -> None:
+    lookahead = Fixed(tokens=tokens)
+    for accepted in (0, tokens):
+        assert drafted(lookahead, [0.0] * 9) == tokens
+        lookahead.learn(Round((1,), tokens, accepted, 1.0, 1.0))
+    assert lookahead.reason is None
+
+
+@pytest.mark.parametrize(
+    ("confidences", "expected"),
+    [
+        pytest.param([0.9, 0.9, 0.9, 0.9], 3, id="sure ones up to the most"),
+        pytest.param([0.1, 0.9, 0.9], 1, id="the doubtful one is the last"),
+        pytest.param([0.9, 0.4, 0.3, 0.9], 3, id="the least itself is sure enough"),
+    ],
+)
+def test_confidence(confidences: list[float], expected: int) -> None:
+    assert drafted(Confidence(least=0.4, most=3), confidences) == expected
+
+
+def test_no_confidence_in_nothing() -> None:
+    assert drafted(Confidence(most=0), [1.0]) == 0

@@ -1,0 +1,176 @@
+"""The laws that every part keeps, whoever wrote it: each is found by `plugins`, none is named here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec import plugins
+from localspec.core.contracts import Drafter, Guess, Tokens
+from localspec.core.cursor import Cursor
+from localspec.core.sampler import Sampler, Sampling
+from localspec.engines.toy import Toy
+from localspec.plugins import REQUIRED, Part
+
+GRAINS = (1, 8, 0)
+TARGETS = {grain: Toy(width=6, grain=grain) for grain in GRAINS}  # few words: copied guesses often stand
+DRAFT = Toy(width=6, noise=0.7)
+PARTS = [part for kind in plugins.KINDS for part in plugins.parts(kind).values()]
+LOSSLESS = [name for name, part in plugins.parts("verifiers").items() if part.made_by.lossless]  # type: ignore[attr-defined]
+
+Ask = Callable[..., Any]
+every_drafter = pytest.mark.parametrize("drafter", plugins.names("drafters"))
+every_lookahead = pytest.mark.parametrize("lookahead", plugins.names("lookaheads"))
+every_part = pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.kind[:-1]} {part.name}")
+
+
+def spec(part: Part) -> plugins.Spec:
+    """Return a part's spec from a text that gives no more than it must."""
+    needed = [name for name, setting in part.settings.items() if setting.default is REQUIRED]
+    return plugins.parse(part.kind, f"{part.name}:" + ",".join(f"{name}=1" for name in needed))
+
+
+def made(kind: str, name: str, *arguments: Any) -> Any:
+    return spec(plugins.part(kind, name)).make(*arguments)
+
+
+def drafted_by(name: str, target: Cursor) -> Drafter:
+    """Return the drafter, with an engine when it is of those that take one."""
+    given = {"target": target, "engine": DRAFT}
+    parameters = inspect.signature(plugins.part("drafters", name).made_by).parameters
+    found: Drafter = made("drafters", name, *(given[word] for word in given if word in parameters))
+    return found
+
+
+def asked(ask: Ask, name: str, lookahead: str, verifier: str, grain: int = 1, **options: Any) -> Any:
+    target = Cursor(TARGETS[grain].session())
+    drafter = drafted_by(name, target)
+    return ask(
+        target, drafter, made("lookaheads", lookahead), made("verifiers", verifier), room=60, **options
+    )
+
+
+def plain(ask: Ask, **options: Any) -> Any:
+    return ask(Cursor(TARGETS[1].session()), room=60, **options)
+
+
+@every_drafter
+@every_lookahead
+@pytest.mark.parametrize("verifier", LOSSLESS)
+@pytest.mark.parametrize("grain", GRAINS)
+def test_greedy_text_is_plain_text(ask: Ask, drafter: str, lookahead: str, verifier: str, grain: int) -> None:
+    found = asked(ask, drafter, lookahead, verifier, grain)
+    assert found.tokens == plain(ask).tokens
+    assert found.text == plain(ask).text
+    assert found.finish == "length"
+
+
+@every_drafter
+@every_lookahead
+@pytest.mark.parametrize("grain", GRAINS)
+def test_sampled_text_checked_exactly_is_plain_text(
+    ask: Ask, drafter: str, lookahead: str, grain: int
+) -> None:
+    for seed in (0, 1):
+        options = {"sampling": Sampling(temperature=1.0, top_p=0.95, frequency_penalty=0.1), "seed": seed}
+        assert (
+            asked(ask, drafter, lookahead, "exact", grain, **options).tokens == plain(ask, **options).tokens
+        )
+
+
+@every_drafter
+@every_lookahead
+@pytest.mark.parametrize("verifier", LOSSLESS)
+def test_text_stops_where_plain_text_stops(ask: Ask, drafter: str, lookahead: str, verifier: str) -> None:
+    told = plain(ask).tokens
+    for options in ({"stop_tokens": [told[9]]}, {"stop": [f".{told[20]}.{told[21]}.{told[22]}."]}):
+        found, wanted = asked(ask, drafter, lookahead, verifier, **options), plain(ask, **options)
+        assert (found.tokens, found.text, found.finish) == (wanted.tokens, wanted.text, "stop")
+
+
+@every_drafter
+def test_a_drafter_serves_one_answer_after_another(ask: Ask, drafter: str) -> None:
+    target = Cursor(TARGETS[1].session())
+    source = drafted_by(drafter, target)
+    for prompt in ([1, 2, 3, 1, 2], [1, 2], [5, 5, 5, 5], [1, 2, 3, 1, 2, 4]):
+        assert ask(target, source, prompt=prompt).tokens == plain(ask, prompt=prompt).tokens[:24]
+
+
+def first(drafter: Drafter, text: Tokens, sampler: Sampler) -> list[Guess]:
+    guesses: Iterator[Guess] = drafter.propose(text, sampler)
+    return list(islice(guesses, 5))
+
+
+@every_drafter
+def test_guesses_are_tokens_and_how_sure_it_is(drafter: str) -> None:
+    source = drafted_by(drafter, Cursor(TARGETS[1].session()))
+    for temperature in (0.0, 1.0):
+        for guess in first(source, [1, 2, 1, 2], Sampler(Sampling(temperature=temperature), coupled=False)):
+            assert 0 <= guess.token < 6
+            assert 0 < guess.confidence <= 1
+            if guess.probs is not None:
+                assert guess.probs.of(guess.token) > 0
+                assert guess.probs.probs.sum() == pytest.approx(1)
+
+
+@every_lookahead
+def test_a_lookahead_ends_and_says_why_it_is_off(lookahead: str) -> None:
+    found = made("lookaheads", lookahead)
+    draft: list[Guess] = []
+    while len(draft) < 1000 and found.wants_more(draft):
+        draft.append(Guess(0))
+    assert len(draft) <= 256
+    assert found.reason is None
+
+
+@every_part
+def test_a_part_is_explained(part: Part) -> None:
+    assert part.summary.endswith(".")
+    assert 10 < len(part.summary) < 110
+    for setting in part.settings.values():
+        assert setting.option.help
+        assert not setting.option.help.endswith(".")
+        assert setting.type in (int, float, bool, str)
+
+
+@every_part
+def test_defaults_are_values_that_the_option_takes(part: Part) -> None:
+    for name, setting in part.settings.items():
+        if setting.default is not REQUIRED:
+            assert setting.parse(str(setting.default), part.name) == setting.default, name
+
+
+@every_part
+def test_a_part_has_one_spelling(part: Part) -> None:
+    found = spec(part)
+    assert found.part == part
+    assert plugins.parse(part.kind, str(found)) == found
+    assert part.name.isidentifier()
+    assert part.name == part.name.lower()
+
+
+def test_parts_are_made_from_their_text() -> None:
+    target = Cursor(TARGETS[1].session())
+    assert made("lookaheads", "fixed").wants_more([Guess(0)] * 3)
+    assert not plugins.parse("lookaheads", "fixed:tokens=3").make().wants_more([Guess(0)] * 3)
+    drafter = plugins.parse("drafters", "ngram:longest=3,shortest=3").make(target)
+    assert first(drafter, [1, 2, 4, 1, 2], Sampler(Sampling())) == []
+    toy = plugins.parse("engines", "toy:width=9,grain=0").make(None)
+    assert np.array_equal(toy.session().forward([1], 1), Toy(width=9).session().forward([1], 1))
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_the_toy_keeps_the_contract_of_a_session(grain: int) -> None:
+    session = TARGETS[grain].session()
+    assert session.forward([1, 2, 3, 4, 5, 0, 1, 2, 3, 4], 0).shape == (0, 6)
+    assert session.rewind(12) == 10
+    kept = session.rewind(9)
+    assert kept == {1: 9, 8: 8, 0: 0}[grain]
+    rows = session.forward([1, 2, 3, 4, 5, 0, 1, 2, 3, 5][kept:], 1)
+    assert np.array_equal(rows, Toy(width=6).session().forward([1, 2, 3, 4, 5, 0, 1, 2, 3, 5], 1))
+    assert rows.dtype == np.float32
