@@ -47,7 +47,7 @@ def reference(row: NDArray[np.float32], settings: Sampling) -> NDArray[np.float6
 
 def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     weights: NDArray[np.float64] = np.exp(scores - scores.max())
-    return weights / weights.sum()
+    return weights / float(weights.sum())
 
 
 def dense(found: Distribution, vocab: int) -> NDArray[np.float64]:

@@ -1,0 +1,1 @@
+"""localspec: the same answers of a local language model, sooner."""

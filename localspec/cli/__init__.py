@@ -1,0 +1,1 @@
+"""The command line: app, options and console, and one file a command."""

@@ -1,0 +1,211 @@
+"""`localspec chat`: one answer, or a conversation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import console
+from localspec.errors import LocalspecError, PromptError
+
+if TYPE_CHECKING:
+    from localspec.chat import Chat
+    from localspec.runtime import Answer, Runtime
+
+DEFAULT_MODEL = "smollm2-135m"
+HELP = """Answer a prompt, or talk.
+
+MODEL is a name of the catalogue, a GGUF file, an OpenVINO or Hugging Face folder, or hf:OWNER/NAME; it is
+fetched when it is missing. With a PROMPT, or with text on stdin, it answers once; else it is a conversation:
+Ctrl-C stops an answer, Ctrl-D leaves."""
+EPILOG = """Examples:
+
+  localspec chat smollm2-135m "What is the capital of France?"
+
+  cat app.py | localspec chat qwen2.5-coder-1.5b "Explain this" --stats
+
+  localspec chat ./model.gguf "..." --draft ngram:longest=4 --lookahead fixed:tokens=3 --json"""
+
+
+def chat(
+    model: Annotated[str, typer.Argument(help="Which model answers.")] = DEFAULT_MODEL,
+    prompt: Annotated[str | None, typer.Argument(help="What to answer.", show_default=False)] = None,
+    draft: Annotated[
+        str, typer.Option(help="Who guesses: auto, off, a part such as ngram:longest=4, or a model.")
+    ] = "auto",
+    lookahead: Annotated[str, typer.Option(help="How far to guess: see `localspec parts`.")] = "measured",
+    verifier: Annotated[str, typer.Option(help="How guesses are checked: exact or rejection.")] = "exact",
+    engine: Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")] = "openvino",
+    device: Annotated[str | None, typer.Option(help="The engine's device.", show_default="CPU")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of an answer.", show_default="the context")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="0 takes the likeliest token.", show_default="the model's")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest.", show_default="the model's")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from the likeliest of this sum.", show_default="the model's")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Least share of the likeliest.", show_default="the model's")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: say less again.", show_default="the model's")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw the same again.", show_default="random")] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told first.", show_default=False)] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="End before this text; may be repeated.", show_default=False)
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Go on with the prompt itself, without a chat template.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print numbers after each answer, on stderr.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Put a conversation together from the options and run it."""
+    text = asked(prompt)
+    if text is not None and not text.strip():
+        raise PromptError("The prompt is empty", f'Type something to answer: localspec chat {model} "..."')
+    if text is None and as_json:
+        raise PromptError("`--json` needs a prompt", f'Type one: localspec chat {model} "..." --json')
+    if raw and system:
+        raise PromptError("`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out")
+    from localspec.chat import Chat, sampling_of
+    from localspec.library import Library, Terminal
+    from localspec.runtime import Choice, Runtime
+
+    settings = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+    sampling_of({}, given | {"temperature": given.get("temperature", 1.0)})  # refuse before a download
+    choice = Choice(engine, draft, lookahead, verifier, device, threads)
+    library = Library()
+    choice.check()
+    with Terminal() as progress:
+        found = library.resolve(model, progress)
+        sampling = sampling_of(found.generation(), given)
+        runtime = Runtime(found, choice, library, progress)
+    talk = Chat(
+        runtime, sampling=sampling, system=system, raw=raw, seed=seed, max_tokens=max_tokens, stop=stop or ()
+    )
+    if text is None:
+        converse(talk, stats)
+    else:
+        once(talk, text, stats=stats, as_json=as_json)
+
+
+def asked(prompt: str | None) -> str | None:
+    """Return the prompt with what stands on stdin after it, or None when there is neither."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return prompt
+    piped = sys.stdin.read()
+    return f"{prompt}\n\n{piped}" if prompt and piped else prompt or piped
+
+
+def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
+    """Print one answer."""
+    answer, rounds = talk.ask(text)
+    for last in rounds:
+        if not as_json:
+            sys.stdout.write(last.text)
+            sys.stdout.flush()
+    print(json.dumps(as_values(answer, talk.runtime), ensure_ascii=False) if as_json else "")
+    _after(answer, talk.runtime, stats)
+
+
+def converse(talk: Chat, stats: bool) -> None:
+    """Ask and answer until the end of the input."""
+    import readline  # noqa: F401 - gives input() a history and its keys
+
+    console.say(console.paint(f"{talk.runtime.model.name}. Ctrl-C stops an answer, Ctrl-D leaves.", console.DIM))
+    while True:
+        try:
+            text = input("> ")
+        except KeyboardInterrupt:
+            console.say("\nCtrl-D leaves")
+            continue
+        except EOFError:
+            console.say("")
+            return
+        if text.strip():
+            _turn(talk, text, stats)
+
+
+def _turn(talk: Chat, text: str, stats: bool) -> None:
+    try:
+        answer, rounds = talk.ask(text)
+    except LocalspecError as error:
+        console.show(error)
+        return
+    try:
+        for last in rounds:
+            sys.stdout.write(last.text)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass
+    print()
+    _after(answer, talk.runtime, stats)
+
+
+def _after(answer: Answer, runtime: Runtime, stats: bool) -> None:
+    if answer.full:
+        console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")
+    if stats:
+        console.say(console.paint(in_words(answer, runtime), console.DIM))
+
+
+def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
+    """Return an answer as the JSON object that `--json` prints; times are in seconds."""
+    tally = answer.tally
+    return {
+        "text": answer.text,
+        "token_ids": answer.token_ids,
+        "finish_reason": answer.finish_reason,
+        "prompt_tokens": answer.prompt_tokens,
+        "tokens": len(answer.token_ids),
+        "seconds": round(answer.seconds, 4),
+        "prompt_seconds": round(answer.prompt_seconds, 4),
+        "tokens_per_second": round(answer.tokens_per_second, 2),
+        "speculation": {
+            "drafter": str(runtime.draft_spec),
+            "lookahead": str(runtime.lookahead_spec),
+            "verifier": str(runtime.verifier_spec),
+            "lossless": runtime.verifier.lossless,
+            "passes": tally.passes,
+            "drafted": tally.drafted,
+            "accepted": tally.accepted,
+            "tokens_per_pass": round(tally.tokens_per_pass, 3),
+            "draft_seconds": round(tally.draft_seconds, 4),
+            "target_seconds": round(tally.target_seconds, 4),
+            "reason": answer.reason,
+        },
+        "model": runtime.model.name,
+        "engine": str(runtime.engine_spec),
+        "device": runtime.device,
+    }
+
+
+def in_words(answer: Answer, runtime: Runtime) -> str:
+    """Return the line that `--stats` prints."""
+    tally = answer.tally
+    parts = [
+        f"prompt {answer.prompt_tokens} tokens in {answer.prompt_seconds:.2f} s",
+        f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} a second",
+    ]
+    if answer.reason is not None:
+        parts.append(f"speculation off: {answer.reason}")
+    else:
+        parts.append(
+            f"{runtime.draft_spec} guessed {tally.drafted}, {tally.accepted} stood,"
+            f" {tally.tokens_per_pass:.2f} tokens a pass"
+        )
+    return " | ".join(parts)
