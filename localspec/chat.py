@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from localspec.core.sampler import Sampling
-from localspec.errors import PromptError
+from localspec.errors import BadValue, PromptError
 from localspec.runtime import Answer, Runtime
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Chat:
             raise PromptError(
                 f"`{runtime.model.name}` has no chat template", "Type `--raw` to let it go on with your text"
             )
-        self._settings = {"sampling": sampling, "seed": seed, "max_tokens": max_tokens, "stop": stop}
+        self._answer = partial(runtime.answer, sampling=sampling, seed=seed, max_tokens=max_tokens, stop=stop)
 
     def ask(self, text: str) -> tuple[Answer, Iterator[Round]]:
         """Return the answer to `text` and the rounds that fill it; the turn is kept however far it got."""
@@ -45,7 +46,7 @@ class Chat:
             raise PromptError("The prompt is empty", 'Type something to answer: localspec chat MODEL "..."')
         self.messages.append({"role": "user", "content": text})
         try:
-            answer, rounds = self.runtime.answer(self._prompt(text), **self._settings)
+            answer, rounds = self._answer(self._prompt(text))
         except BaseException:
             self.messages.pop()
             raise
@@ -83,8 +84,6 @@ def sampling_of(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
 
 
 def _refuse_idle(asked: dict[str, Any]) -> None:
-    from localspec.errors import BadValue
-
     for name in ("top_k", "top_p", "min_p"):
         if name in asked:
             shown = name.replace("_", "-")

@@ -39,7 +39,7 @@ class Choice:
     threads: int | None = None
 
     def check(self) -> None:
-        """Raise UnknownName or BadValue for a part or option that does not exist, before anything is loaded."""
+        """Raise UnknownName or BadValue for a wrong part or option, before anything is loaded."""
         engine_spec(self)
         plugins.parse("lookaheads", self.lookahead)
         plugins.parse("verifiers", self.verifier)
@@ -85,9 +85,7 @@ class Runtime:
         with ThreadPoolExecutor(1) as pool:  # a tokenizer of 150,000 words loads while the engine compiles
             loading = pool.submit(model.tokenizer)
             if draft_model is not None:
-                vocabulary.check_same(
-                    loading.result(), draft_model.tokenizer(), model.name, draft_model.name
-                )
+                vocabulary.check_same(loading.result(), draft_model.tokenizer(), model.name, draft_model.name)
             self.engine: Engine = self.engine_spec.make(model.folder)
             self.tokenizer = loading.result()
         self.target = Cursor(self.engine.session())
@@ -169,9 +167,7 @@ class Runtime:
     def _drafter(self, spec: Spec, model: Model | None) -> Any:
         if model is None:
             return spec.make(self.target)
-        options = {
-            name: spec.options[name] for name in ("device", "threads") if spec.options.get(name)
-        }
+        options = {name: spec.options[name] for name in ("device", "threads") if spec.options.get(name)}
         known = self.engine_spec.part.settings
         engine = Spec(
             self.engine_spec.part,
@@ -192,9 +188,7 @@ def engine_spec(choice: Choice) -> Spec:
     return spec
 
 
-def find_draft(
-    text: str, target: Model, library: Library, progress: Progress
-) -> tuple[Spec, Model | None]:
+def find_draft(text: str, target: Model, library: Library, progress: Progress) -> tuple[Spec, Model | None]:
     """Return the drafter that `text` means, and the draft model if it has one.
 
     `auto` is the catalogue's pair when it is on disk, else what the text itself repeats. A text that names no

@@ -40,14 +40,18 @@ def chat(
     verifier: Annotated[str, typer.Option(help="How guesses are checked: exact or rejection.")] = "exact",
     engine: Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")] = "openvino",
     device: Annotated[str | None, typer.Option(help="The engine's device.", show_default="CPU")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens of an answer.", show_default="the context")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="0 takes the likeliest token.", show_default="the model's")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest.", show_default="the model's")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Draw from the k likeliest.", show_default="the model's")
+    ] = None,
     top_p: Annotated[
         float | None, typer.Option(help="Draw from the likeliest of this sum.", show_default="the model's")
     ] = None,
@@ -58,12 +62,18 @@ def chat(
         float | None, typer.Option(help="Above 1: say less again.", show_default="the model's")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Draw the same again.", show_default="random")] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told first.", show_default=False)] = None,
+    system: Annotated[
+        str | None, typer.Option(help="What the model is told first.", show_default=False)
+    ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="End before this text; may be repeated.", show_default=False)
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Go on with the prompt itself, without a chat template.")] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Print numbers after each answer, on stderr.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Go on with the prompt itself, without a chat template.")
+    ] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print numbers after each answer, on stderr.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Put a conversation together from the options and run it."""
@@ -73,7 +83,9 @@ def chat(
     if text is None and as_json:
         raise PromptError("`--json` needs a prompt", f'Type one: localspec chat {model} "..." --json')
     if raw and system:
-        raise PromptError("`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out")
+        raise PromptError(
+            "`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out"
+        )
     from localspec.chat import Chat, sampling_of
     from localspec.library import Library, Terminal
     from localspec.runtime import Choice, Runtime
@@ -126,7 +138,9 @@ def converse(talk: Chat, stats: bool) -> None:
     """Ask and answer until the end of the input."""
     import readline  # noqa: F401 - gives input() a history and its keys
 
-    console.say(console.paint(f"{talk.runtime.model.name}. Ctrl-C stops an answer, Ctrl-D leaves.", console.DIM))
+    console.say(
+        console.paint(f"{talk.runtime.model.name}. Ctrl-C stops an answer, Ctrl-D leaves.", console.DIM)
+    )
     while True:
         try:
             text = input("> ")

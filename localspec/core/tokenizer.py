@@ -19,24 +19,18 @@ class TextStream:
 
         self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
-        self._last: list[int] = []  # tokens of the last piece, then those since: what flush decodes
-        self._pending = 0
+        self._pending: list[int] = []  # tokens since the last piece
 
     def push(self, token: int) -> str:
         """Return the whole characters that are certain after `token`."""
+        self._pending.append(token)
         piece = self._stream.step(self._tokenizer, token)
-        if piece is not None:
-            self._last = self._last[len(self._last) - self._pending :] if self._pending else []
-            self._pending = 0
-            self._last.append(token)
-            return str(piece)
-        self._last.append(token)
-        self._pending += 1
-        return ""
+        if piece is None:
+            return ""
+        self._pending.clear()
+        return str(piece)
 
     def flush(self) -> str:
         """Return what is left at the end: an incomplete character shows as U+FFFD."""
-        if not self._pending:
-            return ""
-        shown = self._tokenizer.decode(self._last[: -self._pending], skip_special_tokens=True)
-        return str(self._tokenizer.decode(self._last, skip_special_tokens=True))[len(shown) :]
+        rest, self._pending = self._pending, []
+        return str(self._tokenizer.decode(rest, skip_special_tokens=True))

@@ -31,9 +31,7 @@ class OpenVino(Engine):
         *,
         device: Annotated[str, Option("OpenVINO's name of a device")] = "CPU",
         threads: Annotated[int, Option("threads, 0 for OpenVINO's choice", least=0, most=1024)] = 0,
-        precision: Annotated[
-            str, Option("arithmetic", choices=("f32", "bf16", "f16"))
-        ] = "f32",
+        precision: Annotated[str, Option("arithmetic", choices=("f32", "bf16", "f16"))] = "f32",
         kv: Annotated[str, Option("precision of the KV cache", choices=("f16", "f32", "u8"))] = "f16",
         group: Annotated[
             int, Option("activations that share an int8 scale, 0 for none in int8", least=0, most=65536)

@@ -104,9 +104,7 @@ def _frequencies(base: float, head_width: int) -> NDArray[np.float64]:
     return base ** (-np.arange(0, head_width, 2, dtype=np.float64) / head_width)
 
 
-def _scaled(
-    frequencies: NDArray[np.float64], scaling: Mapping[str, Any], path: str
-) -> NDArray[np.float32]:
+def _scaled(frequencies: NDArray[np.float64], scaling: Mapping[str, Any], path: str) -> NDArray[np.float32]:
     """Return the frequencies after `rope_scaling`: none, or Llama 3.1's smooth stretch of the low ones."""
     kind = scaling.get("rope_type") or scaling.get("type")
     if kind != "llama3":

@@ -17,14 +17,18 @@ from localspec.formats.linear import Linear, Node
 from localspec.formats.quants import Affine
 from localspec.formats.weights import Weights
 
-SMALL = 300_000_000  # weights below which a pass spends more on calls than on bytes
-INPUTS = {"input_ids": ("i64", 2), "attention_mask": ("i64", 2), "position_ids": ("i64", 2), "beam_idx": ("i32", 1)}
+INPUTS = {
+    "input_ids": ("i64", 2),
+    "attention_mask": ("i64", 2),
+    "position_ids": ("i64", 2),
+    "beam_idx": ("i32", 1),
+}
 
 
 class Graph:
-    """Builds the graph of one decoder, layer by layer."""
+    """Builds the graph of one decoder, layer by layer; `fine` is the form of its minima (see linear.py)."""
 
-    def __init__(self, shape: Architecture, weights: Weights) -> None:
+    def __init__(self, shape: Architecture, weights: Weights, fine: bool) -> None:
         from openvino import opset13 as ops
 
         self.shape = shape
@@ -32,7 +36,7 @@ class Graph:
         self.ops: Any = ops
         self.inputs = {name: self._input(name, kind, rank) for name, (kind, rank) in INPUTS.items()}
         self.sinks: list[Node] = []
-        self.linear = Linear(fine=shape.layers * 12 * shape.width**2 < SMALL)
+        self.linear = Linear(fine)
 
     def model(self) -> Any:
         """Return the openvino.Model; raises BrokenModel when a tensor is missing."""
@@ -75,7 +79,8 @@ class Graph:
         positions = ops.convert(ops.unsqueeze(self.inputs["position_ids"], self._ints(1)), "f32")
         turns = ops.transpose(ops.matmul(rates, positions, False, False), self._ints(0, 2, 1))
         angles = ops.concat([turns, turns], -1)
-        return tuple(ops.unsqueeze(part(angles), self._ints(1)) for part in (ops.cos, ops.sin))  # type: ignore[return-value]
+        cosine, sine = (ops.unsqueeze(part(angles), self._ints(1)) for part in (ops.cos, ops.sin))
+        return cosine, sine
 
     def _mask(self, tokens: Node) -> Node:
         """Return 0 where a new token may look, the least float elsewhere [batch, 1, tokens, total]."""
@@ -126,8 +131,12 @@ class Graph:
         sizes = [len(weights.codes) for weights, _ in found]
         bias = None
         if any(part is not None for _, part in found):
-            pieces = [np.zeros(size, np.float32) if part is None else part for size, (_, part) in zip(sizes, found, strict=True)]
-            bias = np.concatenate(pieces)
+            bias = np.concatenate(
+                [
+                    np.zeros(len(weights.codes), np.float32) if part is None else part
+                    for weights, part in found
+                ]
+            )
         y = self.linear.product(x, _stacked([weights for weights, _ in found]), bias)
         if len(found) == 1:
             return [y]

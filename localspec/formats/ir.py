@@ -13,7 +13,7 @@ from localspec.formats.architecture import Architecture
 from localspec.formats.gguf import GgufFile
 from localspec.formats.graph import Graph
 from localspec.formats.safetensors import SafetensorsFolder
-from localspec.formats.weights import FolderWeights, GgufWeights
+from localspec.formats.weights import FolderWeights, GgufWeights, Weights
 
 
 class Progress(Protocol):
@@ -23,25 +23,34 @@ class Progress(Protocol):
         """Begin a step."""
 
 
-def import_weights(source: GgufFile | SafetensorsFolder, into: Path, progress: Progress) -> dict[str, str]:
+SMALL = 300_000_000  # weights below which a pass spends more on calls than on bytes
+FEW_CORES = 2  # with which it spends more on arithmetic
+
+
+def import_weights(
+    source: GgufFile | SafetensorsFolder, into: Path, progress: Progress, fine: bool | None = None
+) -> dict[str, str]:
     """Write openvino_model.xml, .bin and config.json into the folder `into` and return facts about them.
 
     Four-bit GGUF formats keep their values exactly, minima included (see linear.py); other formats are
-    rounded to eight bits. Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
+    rounded to eight bits. `fine` chooses the form of the minima, None by the model and the machine. Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
     """
     progress.step(f"converting {source.path.name} to OpenVINO")
     if isinstance(source, GgufFile):
         shape, precision = architecture.of_gguf(source), main_kind(source)
-        graph = Graph(shape, GgufWeights(source))
+        weights: Weights = GgufWeights(source)
     else:
         shape, precision = architecture.of_folder(source), "INT8"
-        graph = Graph(shape, FolderWeights(source))
+        weights = FolderWeights(source)
+    if fine is None:
+        fine = shape.layers * 12 * shape.width**2 < SMALL or (os.cpu_count() or 1) <= FEW_CORES
+    graph = Graph(shape, weights, fine)
     model = graph.model()
     progress.step("writing the OpenVINO model")
     save(model, into)
     if not (into / "config.json").exists():
         (into / "config.json").write_text(json.dumps(config(shape, graph.vocab), indent=2) + "\n", "utf-8")
-    return {"precision": precision}
+    return {"precision": precision, "minima": "in eight-bit codes" if fine else "in a second product"}
 
 
 def save(model: Any, into: Path) -> None:

@@ -1,13 +1,14 @@
 """Matrix products of an OpenVINO graph, with weights as a GGUF file has them.
 
-The plug-ins have a fast path for four-bit codes with a scale and an integer zero point a group. The minimum of
-Q4_1 and Q4_K is not a whole number of steps: rounding it there costs 9 to 21 % perplexity (measured). So
+The plug-ins have a fast path for four-bit codes with a scale and an integer zero point a group. The minimum
+of Q4_1 and Q4_K is not a whole number of steps: rounding it there costs 9 to 21 % perplexity (measured). So
 
     W x = scale (codes - zero) x - rest x,    rest = minimum - zero * scale, one number a group
         = the fast product               - rest (sum of x over each group)
 
-and the second product is an eighth of the first one's bytes. A small model spends its time on calls rather
-than on bytes: there eight-bit codes with a zero point 16 times finer do without the second product.
+and the second product is an eighth of the first one's bytes. Or the codes are stored in eight bits, with a
+zero point 16 times finer: no second product, and a start three times as quick, for more bytes. That is the
+better form where calls or arithmetic cost more than bytes: small models, machines of two cores (measured).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Node = Any  # openvino.Node; its stubs know too little of the operators
 
 
 class Linear:
-    """Makes the products of one graph. `fine` stores minima in eight-bit codes instead of a second product."""
+    """Makes the products of one graph; `fine` stores minima in eight-bit codes, not in a second product."""
 
     def __init__(self, fine: bool) -> None:
         self._fine = fine
@@ -52,15 +53,15 @@ class Linear:
         if weights.minimum is None:
             codes = four_bits(weights.codes, "i4") if weights.bits == 4 else ops.constant(weights.codes)
             return codes, None, weights.scale, None
-        finer = 16 if self._fine else 1
-        scale = weights.scale / finer
+        scale = weights.scale / np.float32(16 if self._fine else 1)
         most = 255 if self._fine else 15
-        zero = np.rint(weights.minimum / np.where(scale == 0, 1, scale)).clip(0, most).astype(np.uint8)
+        steps = weights.minimum / np.where(scale == 0, np.float32(1), scale)
+        zero = np.rint(steps).clip(0, most).astype(np.uint8)
         if self._fine:
             codes, zeros = ops.constant(weights.codes * np.uint8(16)), ops.constant(zero[..., None])
             return codes, zeros, scale, None
         codes, zeros = four_bits(weights.codes, "u4"), four_bits(zero[..., None], "u4")
-        return codes, zeros, scale, weights.minimum - zero * scale
+        return codes, zeros, scale, weights.minimum - zero.astype(np.float32) * scale
 
     def _matrix(self, codes: Node, zero: Node | None, scale: NDArray[np.float32]) -> Node:
         """Return (codes - zero) * scale as [rows, columns], in the form the plug-ins know as compressed."""

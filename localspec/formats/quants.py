@@ -56,7 +56,7 @@ def _nibbles(packed: Bytes) -> Bytes:
 
 def _fifth_bits(packed: Bytes) -> Bytes:
     """Return 16 or 0 [..., 32] for each bit of the four bytes [..., 4]."""
-    return np.unpackbits(packed, axis=-1, bitorder="little") << 4
+    return np.unpackbits(packed, axis=-1, bitorder="little") << np.uint8(4)
 
 
 def _q8_0(raw: Bytes) -> Affine:

@@ -72,7 +72,8 @@ class GgufWeights:
         try:
             return np.asarray(dequantize(raw, GGMLQuantizationType[kind]), np.float32)
         except NotImplementedError:
-            raise UnsupportedModel(f"`{name}` in `{self._file.path}` is of type {kind}, which cannot be read") from None
+            what = f"`{name}` in `{self._file.path}` is of type {kind}"
+            raise UnsupportedModel(f"{what}, which cannot be read") from None
 
 
 class FolderWeights:
@@ -102,7 +103,7 @@ class FolderWeights:
 
 
 def eight_bits(pieces: Iterator[NDArray[np.float32]], rows: int) -> Affine:
-    """Round float32 rows to int8 codes with one scale a group: at most 1/254 of a group's largest value off."""
+    """Round float32 rows to int8 codes, one scale a group: off by 1/254 of its largest value at most."""
     codes: NDArray[np.int8] | None = None
     at = 0
     for piece in pieces:

@@ -64,6 +64,15 @@ def test_an_incomplete_character_shows_as_unknown() -> None:
     assert streamed(tokens)[1] == UNKNOWN
 
 
+def test_so_does_one_of_a_tokenizer_that_falls_back_to_bytes() -> None:
+    bytes_of = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocab=bytes_of, merges=[], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    stream = TextStream(tokenizer)
+    assert "".join(map(stream.push, "é語".encode()[:-1])) == "é"
+    assert stream.flush() == 2 * UNKNOWN  # such a tokenizer shows one for each byte
+
+
 def test_special_tokens_have_no_text() -> None:
     first, *others = TOKENIZER.encode("語").ids
     pieces, rest = streamed([END, first, END, *others, END, first])

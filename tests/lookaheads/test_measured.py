@@ -172,6 +172,14 @@ def test_one_slow_pass_does_not_turn_it_off_for_long() -> None:
         assert pair.near_best(median(pair.run(15)))
 
 
+def test_nor_one_of_the_only_depth_there_is() -> None:
+    pair = Pair(line(0.1), 0.1, 0.9)
+    pair.lookahead = Measured(most=1)
+    pair.run(45)
+    pair.run(1, slow=100)
+    assert pair.run(15) == [1] * 15
+
+
 def test_a_prompt_read_in_the_first_pass_is_no_cost() -> None:
     pair = Pair(*PAIRS["a dear draft"][:3])
     pair.run(12)
@@ -240,5 +248,4 @@ def test_guesses_behind_the_end_of_an_answer_are_not_held_against_the_draft() ->
     pair.run(30)
     for _ in range(60):
         pair.lookahead.learn(Round((1, 2), 5, 2, 0.25, 1.1, "", "stop"))
-        pair.run(2)
-    assert pair.run(1)[0] == MOST
+    assert pair.run(2) == [0, MOST]
