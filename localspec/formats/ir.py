@@ -33,7 +33,8 @@ def import_weights(
     """Write openvino_model.xml, .bin and config.json into the folder `into` and return facts about them.
 
     Four-bit GGUF formats keep their values exactly, minima included (see linear.py); other formats are
-    rounded to eight bits. `fine` chooses the form of the minima, None by the model and the machine. Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
+    rounded to eight bits. `fine` chooses the form of the minima, None by the model and the machine.
+    Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
     """
     progress.step(f"converting {source.path.name} to OpenVINO")
     if isinstance(source, GgufFile):

@@ -1,0 +1,248 @@
+"""Measure what docs/performance.md reports: everything that is compared runs interleaved in one process.
+
+    python tests/perf/measure.py plain MODEL     # against openvino-genai on the same files (pip install openvino-genai)
+    python tests/perf/measure.py draft MODEL --draft SPEC [--lookahead SPEC] [--prompts code|edit]
+    python tests/perf/measure.py share MODEL     # the loop's own share of decode time
+    python tests/perf/measure.py start MODEL     # process start to first token, second run
+    python tests/perf/measure.py memory MODEL    # resident memory after an answer
+    python tests/perf/measure.py parts           # microseconds of sampler, ngram and lookahead
+
+MODEL is whatever `localspec chat` takes. Ratios are of medians of decode tokens per second; a speed-up is
+printed only beside a passed parity check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from localspec.chat import Chat
+from localspec.core.sampler import Sampler, Sampling
+from localspec.library import Library, Terminal
+from localspec.runtime import Answer, Choice, Runtime
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from parity import first_fault  # noqa: E402 - tests/ is no package
+
+FILE = (Path(__file__).parent / "inventory.py").read_text("utf-8")
+PROMPTS = {
+    "code": [
+        "Write a Python function that checks whether a number is prime.",
+        "Write a Python class for a bank account with deposit, withdraw and a history of transactions.",
+        "Write a Python function that reads a CSV file and returns the mean of each numeric column.",
+        "Write a Python function that merges two sorted lists, with type hints and a docstring.",
+    ],
+    "edit": [
+        f"Rewrite this file, renaming the class `{old}` to `{new}`. Reply with the whole file.\n\n{FILE}"
+        for old, new in (("Item", "Product"), ("Inventory", "Warehouse"))
+    ],
+}
+
+
+def open_runtime(model: str, **choice: str) -> Runtime:
+    library = Library()
+    with Terminal() as progress:
+        found = library.resolve(model, progress)
+        return Runtime(found, Choice(**choice), library, progress)
+
+
+def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:
+    """Answer `prompt` greedily in a new conversation, nothing of it read before."""
+    runtime.target.read([], rows=0)
+    answer, rounds = Chat(runtime, sampling=Sampling(), max_tokens=tokens).ask(prompt)
+    for _ in rounds:
+        pass
+    return answer
+
+
+def draft(options: argparse.Namespace) -> dict[str, Any]:
+    """Compare plain decoding with a draft, prompt by prompt, and check that the texts agree."""
+    plain = open_runtime(options.model, draft="off")
+    guessed = open_runtime(options.model, draft=options.draft, lookahead=options.lookahead)
+    guessed.engine, guessed.target.session = plain.engine, plain.engine.session()
+    prompts = PROMPTS[options.prompts]
+    rates: dict[str, list[list[float]]] = {"plain": [], "draft": []}
+    passes, tokens = 0, 0
+    for prompt in prompts:
+        for runs in rates.values():
+            runs.append([])
+        for _ in range(options.repeat):
+            one = answer_to(plain, prompt, options.tokens)
+            two = answer_to(guessed, prompt, options.tokens)
+            rates["plain"][-1].append(one.tokens_per_second)
+            rates["draft"][-1].append(two.tokens_per_second)
+            passes, tokens = passes + two.tally.passes, tokens + two.tally.tokens
+        fault = first_fault(plain.engine, encoded(plain, prompt), one.token_ids, two.token_ids)
+        if fault is not None:
+            return {"parity": fault}
+    ratios = [
+        statistics.median(after) / statistics.median(before)
+        for before, after in zip(rates["plain"], rates["draft"], strict=True)
+    ]
+    return {
+        "parity": "passed",
+        "speed_up": round(statistics.geometric_mean(ratios), 3),
+        "by_prompt": [round(ratio, 3) for ratio in ratios],
+        "plain_tokens_per_second": round(statistics.median(sum(rates["plain"], [])), 2),
+        "tokens_per_pass": round(tokens / passes, 2),
+        "repetitions": options.repeat,
+    }
+
+
+def encoded(runtime: Runtime, prompt: str) -> list[int]:
+    template = runtime.model.template()
+    assert template is not None
+    return runtime.encode(template.render([{"role": "user", "content": prompt}]), raw=False)
+
+
+def plain(options: argparse.Namespace) -> dict[str, Any]:
+    """Compare plain decoding with OpenVINO GenAI's on the same files, as it comes and with our arithmetic."""
+    import openvino as ov
+    import openvino_genai as genai
+
+    ours = open_runtime(options.model, draft="off")
+    same = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}
+    folder = str(ours.model.folder)
+    theirs = {
+        "genai": genai.LLMPipeline(folder, "CPU"),
+        "genai, our arithmetic": genai.LLMPipeline(folder, "CPU", **same),
+    }
+    config = genai.GenerationConfig(max_new_tokens=options.tokens, ignore_eos=True, do_sample=False)
+    rates: dict[str, list[float]] = {"localspec": [], **{name: [] for name in theirs}}
+    for _ in range(options.repeat):
+        for prompt in PROMPTS["code"]:
+            ids = encoded(ours, prompt)
+            rates["localspec"].append(answer_rate(ours, ids, options.tokens))
+            for name, pipeline in theirs.items():
+                result = pipeline.generate(ov.Tensor(np.array([ids])), config)
+                rates[name].append(1000 / result.perf_metrics.get_tpot().mean)
+    found = {name: statistics.median(measured) for name, measured in rates.items()}
+    return {
+        "tokens_per_second": {name: round(rate, 2) for name, rate in found.items()},
+        "ratio": {name: round(found["localspec"] / found[name], 3) for name in theirs},
+        "repetitions": options.repeat * len(PROMPTS["code"]),
+    }
+
+
+def answer_rate(runtime: Runtime, ids: list[int], tokens: int) -> float:
+    """Return plain decode tokens per second, going on past the end of the turn."""
+    stops, runtime.model.__dict__["stop_tokens"] = runtime.model.stop_tokens, list
+    runtime.target.read([], rows=0)
+    answer, rounds = runtime.answer(ids, sampling=Sampling(), max_tokens=tokens)
+    times = [perf_counter() for _ in rounds]
+    runtime.model.__dict__["stop_tokens"] = stops
+    return (len(answer.token_ids) - 1) / (times[-1] - times[0])
+
+
+def share(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the loop's share: decode time that is neither the target's nor the draft's."""
+    found = {}
+    for name in ("off", "ngram"):
+        runtime = open_runtime(options.model, draft=name)
+        shares = []
+        for prompt in PROMPTS["code"]:
+            answer = answer_to(runtime, prompt, options.tokens)
+            decode = answer.seconds - answer.prompt_seconds
+            parts = answer.tally.target_seconds + (answer.tally.draft_seconds if name != "ngram" else 0.0)
+            shares.append((decode - parts) / decode)
+        found[name] = round(statistics.median(shares), 4)
+    return {"share": found}
+
+
+def start(options: argparse.Namespace) -> dict[str, Any]:
+    """Return seconds from process start to the first character of an answer."""
+    command = [sys.executable, "-m", "localspec", "chat", options.model, "Say hello.", "--max-tokens", "4"]
+    seconds = []
+    for _ in range(options.repeat):
+        started = perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            process.stdout.read(1)
+            seconds.append(perf_counter() - started)
+            process.stdout.read()
+    return {"seconds": [round(second, 2) for second in sorted(seconds)]}
+
+
+def memory(options: argparse.Namespace) -> dict[str, Any]:
+    """Return resident megabytes after an answer, beside those of weights and cache."""
+    runtime = open_runtime(options.model, draft="ngram")
+    answer_to(runtime, PROMPTS["edit"][0], options.tokens)
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    session: Any = runtime.target.session
+    cache = sum(tensor.byte_size for tensor in session._tensors.values())
+    weights = os.path.getsize(runtime.model.folder / "openvino_model.bin")
+    resident = int(lines["VmRSS"].split()[0]) * 1024
+    return {
+        "resident_mb": round(resident / 1e6),
+        "weights_mb": round(weights / 1e6),
+        "cache_mb": round(cache / 1e6),
+        "over_mb": round((resident - weights - cache) / 1e6),
+    }
+
+
+def parts(options: argparse.Namespace) -> dict[str, Any]:
+    """Return microseconds of what runs between passes, at a vocabulary of 151,936 and 8,000 tokens of text."""
+    row = np.random.default_rng(0).normal(scale=3, size=151_936).astype(np.float32)
+    text = np.random.default_rng(1).integers(0, 5000, 8000).tolist()
+    found = {}
+    for name, sampling in {
+        "greedy": Sampling(),
+        "top-k 20, top-p 0.8": Sampling(temperature=0.7, top_k=20, top_p=0.8),
+        "top-p 0.9": Sampling(temperature=0.7, top_p=0.9),
+        "top-k 20, repetition penalty": Sampling(temperature=0.7, top_k=20, repetition_penalty=1.1),
+        "temperature alone": Sampling(temperature=1.0),
+    }.items():
+        sampler = Sampler(sampling)
+        found[name] = microseconds(lambda sampler=sampler: sampler.choose(row, text))  # type: ignore[misc]
+    return {"microseconds": found | drafter_microseconds(text)}
+
+
+def drafter_microseconds(text: list[int]) -> dict[str, float]:
+    from localspec import plugins
+
+    ngram, sampler = plugins.parse("drafters", "ngram").make(None), Sampler(Sampling())
+    list(ngram.propose(text, sampler))
+    grown = list(text)
+
+    def step() -> None:
+        grown.append(grown[len(grown) - 500])
+        next(ngram.propose(grown, sampler), None)
+
+    return {"ngram, a token and a guess": microseconds(step)}
+
+
+def microseconds(call: Callable[[], object], times: int = 200) -> float:
+    call()
+    seconds = []
+    for _ in range(times):
+        started = perf_counter()
+        call()
+        seconds.append(perf_counter() - started)
+    return round(statistics.median(seconds) * 1e6, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["plain", "draft", "share", "start", "memory", "parts"])
+    parser.add_argument("model", nargs="?", default="smollm2-135m")
+    parser.add_argument("--draft", default="ngram")
+    parser.add_argument("--lookahead", default="measured")
+    parser.add_argument("--prompts", default="code", choices=list(PROMPTS))
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    print(json.dumps(globals()[options.what](options), indent=2))
+
+
+if __name__ == "__main__":
+    main()
