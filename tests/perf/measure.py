@@ -31,9 +31,6 @@ from localspec.core.sampler import Sampler, Sampling
 from localspec.library import Library, Terminal
 from localspec.runtime import Answer, Choice, Runtime
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from parity import first_fault  # noqa: E402 - tests/ is no package
-
 FILE = (Path(__file__).parent / "inventory.py").read_text("utf-8")
 PROMPTS = {
     "code": [
@@ -67,6 +64,9 @@ def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:
 
 def draft(options: argparse.Namespace) -> dict[str, Any]:
     """Compare plain decoding with a draft, prompt by prompt, and check that the texts agree."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from parity import first_fault
+
     plain = open_runtime(options.model, draft="off")
     guessed = open_runtime(options.model, draft=options.draft, lookahead=options.lookahead)
     guessed.engine, guessed.target.session = plain.engine, plain.engine.session()
