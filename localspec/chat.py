@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class Chat:
             )
         self._answer = partial(runtime.answer, sampling=sampling, seed=seed, max_tokens=max_tokens, stop=stop)
 
-    def ask(self, text: str) -> tuple[Answer, Iterator[Round]]:
+    def ask(self, text: str) -> tuple[Answer, Generator[Round, None, None]]:
         """Return the answer to `text` and the rounds that fill it; the turn is kept however far it got."""
         if not text.strip():
             raise PromptError("The prompt is empty", 'Type something to answer: localspec chat MODEL "..."')
@@ -57,7 +57,7 @@ class Chat:
             return self.runtime.encode(text, raw=True)
         return self.runtime.encode(self._template.render(self.messages), raw=False)
 
-    def _kept(self, answer: Answer, rounds: Iterator[Round]) -> Iterator[Round]:
+    def _kept(self, answer: Answer, rounds: Generator[Round, None, None]) -> Generator[Round, None, None]:
         try:
             yield from rounds
         finally:

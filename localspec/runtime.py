@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -82,10 +82,10 @@ class Runtime:
         draft, draft_model = find_draft(choice.draft, model, library, progress)
         self.draft_spec = draft
         self._off = "it was asked for" if choice.draft == OFF else None
+        if draft_model is not None and not same_tokenizer(model, draft_model):
+            vocabulary.check_same(model.tokenizer(), draft_model.tokenizer(), model.name, draft_model.name)
         with ThreadPoolExecutor(1) as pool:  # a tokenizer of 150,000 words loads while the engine compiles
             loading = pool.submit(model.tokenizer)
-            if draft_model is not None:
-                vocabulary.check_same(loading.result(), draft_model.tokenizer(), model.name, draft_model.name)
             self.engine: Engine = self.engine_spec.make(model.folder)
             self.tokenizer = loading.result()
         self.target = Cursor(self.engine.session())
@@ -112,11 +112,13 @@ class Runtime:
         seed: int | None = None,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
-    ) -> tuple[Answer, Iterator[Round]]:
+    ) -> tuple[Answer, Generator[Round, None, None]]:
         """Return an empty answer to `prompt` and the rounds that fill it as they are drawn.
 
         Raises PromptError for an empty prompt and ContextFull for one that leaves no room for an answer.
         """
+        if "" in stop:
+            raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")
         prompt = list(prompt)
         if not prompt:
             raise PromptError("The prompt is empty", 'Type something to answer: localspec chat MODEL "..."')
@@ -138,7 +140,7 @@ class Runtime:
 
     def _rounds(
         self, answer: Answer, prompt: list[int], sampler: Sampler, settler: Settler, full: bool
-    ) -> Iterator[Round]:
+    ) -> Generator[Round, None, None]:
         started = perf_counter()
         try:
             self.target.read(prompt[:-1], rows=0)
@@ -173,7 +175,7 @@ class Runtime:
             self.engine_spec.part,
             self.engine_spec.options | {name: value for name, value in options.items() if name in known},
         )
-        return spec.make(self.target, engine.make(model.folder))
+        return spec.make(self.target, engine.make(model.folder), self.engine.vocab)
 
 
 def engine_spec(choice: Choice) -> Spec:
@@ -186,6 +188,12 @@ def engine_spec(choice: Choice) -> Spec:
             raise BadValue(f"`{spec.name}` has no option called `{name}`", f"Leave `--{name}` out")
         spec.options[name] = spec.part.settings[name].parse(str(value), spec.name)
     return spec
+
+
+def same_tokenizer(one: Model, other: Model) -> bool:
+    """Tell whether two models have the very same tokenizer file, which saves comparing the vocabularies."""
+    digests = [model.manifest.digests.get("tokenizer.json") for model in (one, other)]
+    return digests[0] is not None and digests[0] == digests[1]
 
 
 def find_draft(text: str, target: Model, library: Library, progress: Progress) -> tuple[Spec, Model | None]:

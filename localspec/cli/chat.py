@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -126,10 +127,10 @@ def asked(prompt: str | None) -> str | None:
 def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
     """Print one answer."""
     answer, rounds = talk.ask(text)
-    for last in rounds:
-        if not as_json:
-            sys.stdout.write(last.text)
-            sys.stdout.flush()
+    with closing(rounds):
+        for last in rounds:
+            if not as_json:
+                write(last.text)
     print(json.dumps(as_values(answer, talk.runtime), ensure_ascii=False) if as_json else "")
     _after(answer, talk.runtime, stats)
 
@@ -160,14 +161,17 @@ def _turn(talk: Chat, text: str, stats: bool) -> None:
     except LocalspecError as error:
         console.show(error)
         return
-    try:
+    with suppress(KeyboardInterrupt), closing(rounds):
         for last in rounds:
-            sys.stdout.write(last.text)
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        pass
+            write(last.text)
     print()
     _after(answer, talk.runtime, stats)
+
+
+def write(text: str) -> None:
+    """Print a piece of an answer as it comes."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _after(answer: Answer, runtime: Runtime, stats: bool) -> None:

@@ -172,14 +172,14 @@ class Occurrences:
 
     def of(self, before: Tokens, vocab: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the tokens of `before` from the start on, and how often each stands there."""
-        if not len(self._counts):
-            self._counts = np.zeros(vocab, np.int32)
+        if len(self._counts) < vocab:  # a draft's rows may be narrower than the target's
+            self._counts = np.append(self._counts, np.zeros(vocab - len(self._counts), np.int32))
         part = list(before[self._start :])
         shared = shared_prefix(self._tokens, part)
         np.subtract.at(self._counts, self._tokens[shared:], 1)
         np.add.at(self._counts, part[shared:], 1)
         self._tokens = part
-        tokens = np.flatnonzero(self._counts)
+        tokens = np.flatnonzero(self._counts[:vocab])
         return tokens, self._counts[tokens]
 
 

@@ -23,6 +23,7 @@ class ModelDraft(Drafter):
         self,
         target: Cursor,
         engine: Engine,
+        vocab: int | None = None,
         *,
         name: Annotated[str, Option("the draft: an alias, a file or a folder")],
         device: Annotated[str, Option("its device, the target's when empty")] = "",
@@ -30,12 +31,13 @@ class ModelDraft(Drafter):
     ) -> None:
         del target, name, device, threads  # `runtime` has made the engine from them
         self._engine = engine
+        self._vocab = vocab  # of the target: rows may be padded to different widths
         self._cursor = Cursor(engine.session())
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
         """Yield the draft's continuation, one pass a guess, as far as its own context goes."""
         text = list(tokens)
         while len(text) <= self._engine.context:
-            guess = sampler.guess(self._cursor.read(text)[0], text)
+            guess = sampler.guess(self._cursor.read(text)[0, : self._vocab], text)
             yield guess
             text.append(guess.token)

@@ -1,6 +1,6 @@
 """Measure what docs/performance.md reports: everything that is compared runs interleaved in one process.
 
-    python tests/perf/measure.py plain MODEL     # against openvino-genai on the same files (pip install openvino-genai)
+    python tests/perf/measure.py plain MODEL     # against openvino-genai, which must be installed, on the same files
     python tests/perf/measure.py draft MODEL --draft SPEC [--lookahead SPEC] [--prompts code|edit]
     python tests/perf/measure.py share MODEL     # the loop's own share of decode time
     python tests/perf/measure.py start MODEL     # process start to first token, second run
@@ -191,7 +191,7 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def parts(options: argparse.Namespace) -> dict[str, Any]:
-    """Return microseconds of what runs between passes, at a vocabulary of 151,936 and 8,000 tokens of text."""
+    """Return microseconds of what runs between passes: 151,936 logits a row, 8,000 tokens of text."""
     row = np.random.default_rng(0).normal(scale=3, size=151_936).astype(np.float32)
     text = np.random.default_rng(1).integers(0, 5000, 8000).tolist()
     found = {}
@@ -232,7 +232,9 @@ def microseconds(call: Callable[[], object], times: int = 200) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["plain", "draft", "share", "start", "memory", "parts"])
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--draft", default="ngram")
