@@ -13,7 +13,7 @@ class Cursor:
     A long rest is read in pieces of `chunk` tokens, so that an interrupt does not wait for all of it.
     """
 
-    def __init__(self, session: Session, chunk: int = 512) -> None:
+    def __init__(self, session: Session, chunk: int = 256) -> None:
         self.session = session
         self.chunk = chunk
         self.tokens: list[int] = []

@@ -174,6 +174,8 @@ def release_pages(weights: Path) -> None:
     import ctypes
 
     library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):  # what compiling needed for a while
+        library.malloc_trim(0)
     path, dont_need = os.path.realpath(weights), 4  # MADV_DONTNEED
     for line in maps.read_text().splitlines():
         span, access, *_, name = line.split(maxsplit=5) if line.count(" ") >= 5 else (line, "", "")

@@ -26,9 +26,9 @@ INPUTS = {
 
 
 class Graph:
-    """Builds the graph of one decoder, layer by layer; `fine` is the form of its minima (see linear.py)."""
+    """Builds the graph of one decoder, layer by layer."""
 
-    def __init__(self, shape: Architecture, weights: Weights, fine: bool) -> None:
+    def __init__(self, shape: Architecture, weights: Weights) -> None:
         from openvino import opset13 as ops
 
         self.shape = shape
@@ -36,13 +36,13 @@ class Graph:
         self.ops: Any = ops
         self.inputs = {name: self._input(name, kind, rank) for name, (kind, rank) in INPUTS.items()}
         self.sinks: list[Node] = []
-        self.linear = Linear(fine)
+        self.linear = Linear()
 
     def model(self) -> Any:
         """Return the openvino.Model; raises BrokenModel when a tensor is missing."""
         import openvino as ov
 
-        table = self.weights.matrix("token_embd")
+        table = self.weights.table("token_embd")
         self.vocab = len(table.codes)
         embedding = self.linear.table(table)
         x = self.ops.gather(embedding, self.inputs["input_ids"], self.ops.constant(np.int32(0)))
@@ -220,8 +220,8 @@ class Graph:
         return self.ops.constant(np.int64(value))
 
 
-def _form(weights: Affine) -> tuple[int, bool]:
-    return weights.bits, weights.minimum is None
+def _form(weights: Affine) -> tuple[bool, bool]:
+    return weights.bits == 4, weights.minimum is None
 
 
 def _stacked(found: list[Affine]) -> Affine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import Counter
@@ -28,30 +29,31 @@ FEW_CORES = 2  # with which it spends more on arithmetic
 
 
 def import_weights(
-    source: GgufFile | SafetensorsFolder, into: Path, progress: Progress, fine: bool | None = None
+    source: GgufFile | SafetensorsFolder, into: Path, progress: Progress, minima: bool | None = None
 ) -> dict[str, str]:
     """Write openvino_model.xml, .bin and config.json into the folder `into` and return facts about them.
 
-    Four-bit GGUF formats keep their values exactly, minima included (see linear.py); other formats are
-    rounded to eight bits. `fine` chooses the form of the minima, None by the model and the machine.
+    Q4_0, Q5_0 and Q8_0 keep their values, other formats are rounded to eight bits. With `minima` Q4_1 and
+    Q4_K stay in four bits, their minima in a second product (see linear.py): fewer bytes, more calls and a
+    slower start. None chooses that for large models on more than two cores (docs/performance.md).
     Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
     """
     progress.step(f"converting {source.path.name} to OpenVINO")
     if isinstance(source, GgufFile):
         shape, precision = architecture.of_gguf(source), main_kind(source)
-        weights: Weights = GgufWeights(source)
+        if minima is None:
+            minima = shape.layers * 12 * shape.width**2 >= SMALL and (os.cpu_count() or 1) > FEW_CORES
+        weights: Weights = GgufWeights(source, minima=minima)
     else:
         shape, precision = architecture.of_folder(source), "INT8"
         weights = FolderWeights(source)
-    if fine is None:
-        fine = shape.layers * 12 * shape.width**2 < SMALL or (os.cpu_count() or 1) <= FEW_CORES
-    graph = Graph(shape, weights, fine)
+    graph = Graph(shape, weights)
     model = graph.model()
     progress.step("writing the OpenVINO model")
     save(model, into)
     if not (into / "config.json").exists():
         (into / "config.json").write_text(json.dumps(config(shape, graph.vocab), indent=2) + "\n", "utf-8")
-    return {"precision": precision, "minima": "in eight-bit codes" if fine else "in a second product"}
+    return {"precision": precision}
 
 
 def save(model: Any, into: Path) -> None:
@@ -59,10 +61,11 @@ def save(model: Any, into: Path) -> None:
     import openvino as ov
 
     graph = into / "openvino_model.xml"
-    size = sum(node.get_byte_size() for node in model.get_ops() if node.get_type_name() == "Constant")
-    with graph.with_suffix(".bin").open("wb") as file:  # OpenVINO does not say that a disk is full
-        os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else None
-    ov.save_model(model, graph, compress_to_fp16=False)
+    try:
+        ov.save_model(model, graph, compress_to_fp16=False)
+        ov.Core().read_model(graph)  # OpenVINO does not say that a disk was full: the file is then too short
+    except RuntimeError as error:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(into)) from error
 
 
 def main_kind(file: GgufFile) -> str:

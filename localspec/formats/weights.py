@@ -6,8 +6,8 @@ Names are llama.cpp's without `.weight`: `token_embd`, `blk.0.attn_q`, `output_n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -18,8 +18,10 @@ from localspec.formats.gguf import GgufFile
 from localspec.formats.quants import READERS, Affine, unpack
 from localspec.formats.safetensors import SafetensorsFolder
 
-ROWS = 8192  # rows of a matrix that are in memory as float32 at a time
+ROWS = 2048  # rows of a matrix that a thread has in memory as float32 at a time
 GROUP = 32  # columns that share a scale
+EXACT = ("Q4_0", "Q5_0", "Q8_0")  # kept as they are: codes and one scale for GROUP columns
+WITH_MINIMA = ("Q4_1", "Q4_K")
 
 
 class Weights(Protocol):
@@ -34,12 +36,16 @@ class Weights(Protocol):
     def matrix(self, name: str) -> Affine:
         """Return a matrix [rows, groups, GROUP] in four bits as stored, or in eight bits."""
 
+    def table(self, name: str) -> Affine:
+        """Return a matrix without minima, for a lookup."""
+
 
 class GgufWeights:
-    """Tensors of a GGUF file."""
+    """Tensors of a GGUF file; with `minima` four-bit formats keep theirs, else those take eight bits."""
 
-    def __init__(self, file: GgufFile) -> None:
+    def __init__(self, file: GgufFile, *, minima: bool) -> None:
         self._file = file
+        self._kept = (*EXACT, *WITH_MINIMA) if minima else EXACT
 
     def has(self, name: str) -> bool:
         """Tell whether there is a tensor of that name."""
@@ -51,14 +57,19 @@ class GgufWeights:
         return self._values(name, self._file.raw(name)).reshape(-1)
 
     def matrix(self, name: str) -> Affine:
-        """Return a matrix: four-bit formats and Q8_0, Q5_0 exactly, others in eight bits a value."""
-        name += ".weight"
+        """Return a matrix as it is stored, or in eight bits a value."""
+        return self._matrix(f"{name}.weight", self._kept)
+
+    def table(self, name: str) -> Affine:
+        """Return a matrix as it is stored unless it has minima, else in eight bits a value."""
+        return self._matrix(f"{name}.weight", EXACT)
+
+    def _matrix(self, name: str, kept: tuple[str, ...]) -> Affine:
         _need(self._file, name)
         kind, raw = self._file.tensors[name].kind, self._file.raw(name)
-        if kind in ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q8_0"):
-            return replace(READERS[kind](raw), bits=4 if kind.startswith("Q4") else 8)
-        pieces = (self._values(name, raw[at : at + ROWS]) for at in range(0, len(raw), ROWS))
-        return eight_bits(pieces, len(raw))
+        if kind in kept:
+            return READERS[kind](raw)
+        return eight_bits(lambda rows: self._values(name, raw[rows]), len(raw))
 
     def _values(self, name: str, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return rows as float32, through our own readers or gguf's for the formats that are not affine."""
@@ -99,27 +110,33 @@ class FolderWeights:
         theirs = _theirs(name + ".weight")
         _need(self._folder, theirs)
         values = self._folder.array(theirs)
-        return eight_bits((values[at : at + ROWS] for at in range(0, len(values), ROWS)), len(values))
+        return eight_bits(lambda rows: values[rows], len(values))
+
+    table = matrix
 
 
-def eight_bits(pieces: Iterator[NDArray[np.float32]], rows: int) -> Affine:
-    """Round float32 rows to int8 codes, one scale a group: off by 1/254 of its largest value at most."""
-    codes: NDArray[np.int8] | None = None
-    at = 0
-    for piece in pieces:
-        groups = piece.reshape(len(piece), -1, GROUP)
-        if codes is None:
-            codes = np.empty((rows, *groups.shape[1:]), np.int8)
-            scales = np.empty(codes.shape[:2], np.float32)
-        scale = np.abs(groups).max(axis=-1) / 127
-        # codes are for the scale as it will be stored
-        scale = scale.astype(np.float16).astype(np.float32)
-        safe = np.where(scale == 0, 1, scale)[..., None]
-        codes[at : at + len(piece)] = np.rint(groups / safe).clip(-127, 127)
-        scales[at : at + len(piece)] = scale
-        at += len(piece)
-    assert codes is not None
-    return Affine(8, codes, scales, None)
+def eight_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Affine:
+    """Round the `values` of some rows, all `rows` in turn, to int8 codes with one scale a group.
+
+    A value is off by 1/254 of its group's largest at most.
+    """
+    slices = [slice(at, min(at + ROWS, rows)) for at in range(0, rows, ROWS)]
+    with ThreadPoolExecutor() as pool:
+        pieces = list(pool.map(lambda rows: _rounded(values(rows)), slices))
+    return Affine(
+        8,
+        np.concatenate([codes for codes, _ in pieces]),
+        np.concatenate([scale for _, scale in pieces]),
+        None,
+    )
+
+
+def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    groups = values.reshape(len(values), -1, GROUP)
+    largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
+    scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as it will be stored
+    steps = groups * (np.float32(1) / np.where(scale == 0, np.float32(1), scale))[..., None]
+    return np.rint(steps, out=steps).clip(-127, 127).astype(np.int8), scale
 
 
 def _need(source: GgufFile | SafetensorsFolder, name: str) -> None:
