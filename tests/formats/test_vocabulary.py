@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+import models
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch
 from localspec.formats import vocabulary
 from localspec.formats.gguf import GgufFile
-from localspec.library import Library
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -66,17 +66,11 @@ def test_every_rule_is_one_of_those_checked() -> None:
     assert set(vocabulary.WORDS.values()) == {vocabulary.WORDS[rule] for rule in checked}
 
 
-def qwen2() -> Path:
-    """Find Qwen2.5-Coder 0.5B in the user's library, or skip: it is half a gigabyte."""
-    found = Library().find("qwen2.5-coder-0.5b")
-    path = found.gguf if found else None
-    if path is None:
-        pytest.skip("needs `localspec pull qwen2.5-coder-0.5b`")
-    return path
-
-
+@pytest.mark.large
 def test_qwen2_gives_llama_cpps_ids() -> None:
-    metadata = GgufFile.open(qwen2()).metadata
+    path = models.large("qwen2.5-coder-0.5b").gguf
+    assert path is not None
+    metadata = GgufFile.open(path).metadata
     check(vocabulary.from_gguf(metadata), pairs("tokens_qwen2.json"))
     # Its ordinary token `</s>` is what people write in HTML, and ends nothing.
     assert vocabulary.stop_tokens(metadata) == [151643, 151645]

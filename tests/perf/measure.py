@@ -1,6 +1,6 @@
 """Measure what docs/performance.md reports: everything that is compared runs interleaved in one process.
 
-    python tests/perf/measure.py plain MODEL     # against openvino-genai, which must be installed, on the same files
+    python tests/perf/measure.py plain MODEL     # against openvino-genai on the same files (install it first)
     python tests/perf/measure.py draft MODEL --draft SPEC [--lookahead SPEC] [--prompts code|edit]
     python tests/perf/measure.py share MODEL     # the loop's own share of decode time
     python tests/perf/measure.py start MODEL     # process start to first token, second run
@@ -65,7 +65,7 @@ def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:
 def draft(options: argparse.Namespace) -> dict[str, Any]:
     """Compare plain decoding with a draft, prompt by prompt, and check that the texts agree."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from parity import first_fault
+    import parity
 
     plain = open_runtime(options.model, draft="off")
     guessed = open_runtime(options.model, draft=options.draft, lookahead=options.lookahead)
@@ -82,9 +82,13 @@ def draft(options: argparse.Namespace) -> dict[str, Any]:
             rates["plain"][-1].append(one.tokens_per_second)
             rates["draft"][-1].append(two.tokens_per_second)
             passes, tokens = passes + two.tally.passes, tokens + two.tally.tokens
-        fault = first_fault(plain.engine, encoded(plain, prompt), one.token_ids, two.token_ids)
-        if fault is not None:
-            return {"parity": fault}
+        parity.check(  # raises: a speed-up of another text is none
+            one.token_ids,
+            two.token_ids,
+            engine=plain.engine,
+            prompt=encoded(plain, prompt),
+            tolerance=parity.ROUNDED,
+        )
     ratios = [
         statistics.median(after) / statistics.median(before)
         for before, after in zip(rates["plain"], rates["draft"], strict=True)

@@ -1,0 +1,148 @@
+"""The real command as a process: run to its end, started, or on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import models
+
+MODEL = models.SMALL
+COMMAND = (sys.executable, "-m", "localspec")
+SECONDS = 120  # until a process is given up
+
+# Runs the command with the terminal on stdin as its own, as a shell does, so that Ctrl-C reaches it.
+ON_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "localspec", *sys.argv[1:]])
+"""
+# Runs the command where no file may grow beyond a size, which writers see as they see a full disk.
+IN_LITTLE_ROOM = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+os.execv(sys.executable, [sys.executable, "-m", "localspec", *sys.argv[2:]])
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a process said and how it left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The one line of JSON that it printed."""
+        assert self.code == 0, self.err
+        assert self.out.count("\n") == 1
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    def refused(self, code: int, *said: str) -> None:
+        """Require one error and one hint, each with the texts given, no traceback and no data."""
+        assert self.code == code, self.err
+        assert self.out == ""
+        assert "Traceback" not in self.err
+        lines = self.err.splitlines()
+        assert [sum(line.startswith(start) for line in lines) for start in ("error: ", "hint: ")] == [1, 1]
+        told = self.err[self.err.index("error: ") :]
+        assert all(text in told for text in said), told
+
+
+class Localspec:
+    """Starts the command with a home of its own and without the user's settings."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LOCALSPEC"))}
+        plain = {"COLUMNS": "100", "TERM": "xterm", "LOCALSPEC_HOME": str(self.home)}
+        for name in ("NO_COLOR", "FORCE_COLOR", "PY_COLORS"):
+            kept.pop(name, None)
+        return kept | plain | more
+
+    def run(self, *arguments: str, stdin: str = "", before: Sequence[str] = COMMAND, **more: str) -> Ran:
+        done = subprocess.run(
+            [*before, *arguments],
+            input=stdin.encode(),
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+            env=self.environment(**more),
+        )
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def chat(self, *arguments: str, **options: Any) -> Ran:
+        return self.run("chat", MODEL, *arguments, **options)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([*COMMAND, *arguments], env=self.environment(), **(pipes | options))
+
+    def names(self) -> set[str]:
+        """List what lies under a final name, and what should not lie there; locks stay."""
+        models = self.home / "models"
+        return {path.name for path in models.iterdir() if path.suffix != ".lock"} if models.is_dir() else set()
+
+
+class Terminal:
+    """A process on a pseudo terminal."""
+
+    def __init__(self, localspec: Localspec, *arguments: str, **more: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ON_TERMINAL, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=localspec.environment(**more),
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def until(self, sign: str, count: int = 1) -> str:
+        """Read until `sign` was shown `count` times since the last call; return what was shown."""
+        start, end = len(self.shown), time.monotonic() + SECONDS
+        while self.shown.count(sign, start) < count:
+            assert time.monotonic() < end, f"no {sign!r} in {self.shown[start:]!r}"
+            if not self._more():
+                raise AssertionError(f"it ended before {sign!r}: {self.shown[start:]!r}")
+        return self.shown[start:]
+
+    def end(self) -> int:
+        """Read to the end and return the exit code."""
+        while self._more():
+            pass
+        return self.process.wait(SECONDS)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._ours)
+
+    def _more(self) -> bool:
+        ready, _, _ = select.select([self._ours], [], [], SECONDS)
+        piece = b""
+        with suppress(OSError):  # Linux says EIO when the other side is closed
+            piece = os.read(self._ours, 4096) if ready else b""
+        self.shown += piece.decode("utf-8", "replace")
+        return bool(piece)

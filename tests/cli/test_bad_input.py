@@ -1,0 +1,129 @@
+"""Bad input: what the user sees, and that nothing half-made is left."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny
+from command import IN_LITTLE_ROOM, MODEL, Localspec
+
+LIMIT = ("--max-tokens", "3")
+
+
+@pytest.fixture(autouse=True)
+def nothing_new(localspec: Localspec) -> Iterator[None]:
+    """Require that a refusal adds nothing to the library."""
+    before = localspec.names()
+    yield
+    assert localspec.names() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["chat", "smollm2-135n", "hi"], 1, ["no model called `smollm2-135n`", "`smollm2-135m`"]),
+        (["chat", MODEL, "hi", "--draft", "ngrm"], 2, ["called `ngrm`", "`ngram`"]),
+        (["chat", MODEL, "hi", "--lookahead", "fixd"], 2, ["no lookahead called `fixd`", "`fixed`"]),
+        (["chat", MODEL, "hi", "--verifier", "exakt"], 2, ["no verifier called `exakt`", "`exact`"]),
+        (["chat", MODEL, "hi", "--engine", "openvin"], 2, ["no engine called `openvin`", "`openvino`"]),
+        (["chat", MODEL, "hi", "--engine", "openvino:grup=0"], 2, ["called `grup`", "`group`"]),
+        (["chat", MODEL, "hi", "--engine", "openvino:kv=f31"], 2, ["`f31`", "`f32`"]),
+        (["chat", MODEL, "hi", "--draft", "ngram:longest=0"], 2, ["`0`", "from 1 to 64"]),
+        (["chat", MODEL, "hi", "--draft", "model"], 2, ["`model` needs `name`", "model:name="]),
+        (["chat", MODEL, "hi", "--device", "TPU"], 2, ["no device `TPU`", "`CPU`"]),
+        (["chat", MODEL, "hi", "--top-p", "2"], 2, ["`top-p` is 2", "from 0 to 1"]),
+        (["chat", MODEL, "hi", "--top-p", "0.5", "--temperature", "0"], 2, ["`--top-p`", "--temperature 0.7"]),
+        (["chat", MODEL, "hi", "--temperature", "-1"], 2, ["`temperature` is -1", "from 0 to 100"]),
+        (["chat", MODEL, "hi", "--raw", "--system", "x"], 1, ["`--raw`", "`--system`"]),
+        (["chat", MODEL, "hi", "--stop", ""], 2, ["`stop` is empty"]),
+        (["chat", MODEL, ""], 1, ["prompt is empty"]),
+        (["chat", MODEL, " \n"], 1, ["prompt is empty"]),
+        (["chat", MODEL], 1, ["prompt is empty"]),
+        (["chat", "no/such.gguf", "hi"], 1, ["no file or folder `no/such.gguf`"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_wrong_command_is_refused(
+    localspec: Localspec, arguments: list[str], code: int, said: list[str]
+) -> None:
+    localspec.run(*arguments, *LIMIT).refused(code, *said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["chat", MODEL, "hi", "--max-token", "3"], ["`--max-token`", "`--max-tokens`"]),
+        (["chatt", MODEL, "hi"], ["`chatt`", "`chat`"]),
+        (["chat", MODEL, "hi", "--max-tokens", "many"], ["`many`"]),
+        (["chat", MODEL, "hi", "--max-tokens", "0"], ["0"]),
+        (["chat", MODEL, "hi", "there"], ["there"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_what_the_parser_refuses_looks_like_every_error(
+    localspec: Localspec, arguments: list[str], said: list[str]
+) -> None:
+    localspec.run(*arguments).refused(2, *said)
+
+
+def test_a_suggestion_names_a_model_once(localspec: Localspec) -> None:
+    found = localspec.run("chat", "smollm2-135n", "hi")
+    assert found.err.count("`smollm2-135m`") == 1
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(localspec: Localspec) -> None:
+    localspec.chat("--raw", *LIMIT, stdin="word " * 9000).refused(1, "has 9001 tokens", "holds 8192")
+
+
+def test_a_file_that_is_no_gguf(localspec: Localspec, tmp_path: Path) -> None:
+    path = tmp_path / "notes.gguf"
+    path.write_text("these are notes, not a model")
+    localspec.run("chat", str(path), "hi", *LIMIT).refused(1, "`", "is not a GGUF file")
+
+
+def test_a_truncated_gguf(localspec: Localspec, gguf: Path, tmp_path: Path) -> None:
+    path = tmp_path / "half.gguf"
+    with gguf.open("rb") as file:
+        path.write_bytes(file.read(8 << 20))
+    localspec.run("chat", str(path), "hi", *LIMIT).refused(1, "is truncated", "98,362,432", "8,388,608")
+
+
+def test_an_ir_whose_weights_were_cut(localspec: Localspec, tmp_path: Path) -> None:
+    for file in (localspec.home / "models" / MODEL).iterdir():
+        if file.name == "openvino_model.bin":
+            (tmp_path / file.name).write_bytes(file.read_bytes()[: 50 << 20])
+        elif file.name != "model.toml":
+            shutil.copyfile(file, tmp_path / file.name)
+    localspec.run("chat", str(tmp_path), "hi", *LIMIT).refused(1, str(tmp_path))
+
+
+def test_a_draft_with_another_vocabulary(localspec: Localspec, tmp_path: Path) -> None:
+    draft = tiny.write_gguf(tiny.make("llama", interleaved=True), tmp_path / "tiny.gguf")
+    own = Localspec(tmp_path / "home")
+    (own.home / "models").mkdir(parents=True)
+    (own.home / "models" / MODEL).symlink_to(localspec.home / "models" / MODEL)
+    own.chat("hi", "--draft", str(draft), *LIMIT).refused(
+        1, "Token 0 is `<|endoftext|>`", f"`{MODEL}` and `!` to `tiny-", "`ngram`"
+    )
+
+
+def test_no_network(fresh: Localspec) -> None:
+    closed = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    fresh.run("chat", "hf:a/b", "hi", *LIMIT, **closed).refused(1, "`127.0.0.1:9` cannot be reached")
+    assert fresh.names() == set()
+
+
+def test_a_disk_that_is_full_while_importing(fresh: Localspec, gguf: Path) -> None:
+    room = (sys.executable, "-c", IN_LITTLE_ROOM, "50000000")
+    fresh.run("chat", str(gguf), "hi", *LIMIT, before=room).refused(1, "is full", "`LOCALSPEC_HOME`")
+    assert fresh.names() == set()
+
+
+def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = Localspec(tmp_path / "file" / "home").run("chat", MODEL, "hi", *LIMIT)
+    found.refused(1, "file")
