@@ -9,10 +9,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Protocol
 
+from localspec.errors import BrokenModel
 from localspec.formats import architecture
 from localspec.formats.architecture import Architecture
 from localspec.formats.gguf import GgufFile
 from localspec.formats.graph import Graph
+from localspec.formats.paged import first_line
 from localspec.formats.safetensors import SafetensorsFolder
 from localspec.formats.weights import FolderWeights, GgufWeights, Weights
 
@@ -48,7 +50,11 @@ def import_weights(
         shape, precision = architecture.of_folder(source), "INT8"
         weights = FolderWeights(source)
     graph = Graph(shape, weights)
-    model = graph.model()
+    try:
+        model = graph.model()
+    except (ValueError, RuntimeError) as error:
+        what = f"`{source.path}` says one shape and its tensors have another: {first_line(error)}"
+        raise BrokenModel(what, "Fetch it again") from error
     progress.step("Writing the OpenVINO model")
     save(model, into)
     if not (into / "config.json").exists():
