@@ -1,8 +1,8 @@
 """The rule that compares speculative with plain text on an engine that rounds by the width of a pass.
 
-A first difference is allowed only at a near tie: where the target, read one token at a time, would have chosen
-the other token too if that token's logit were `tolerance` higher. For greedy text that is a gap between the
-two logits below the tolerance; for sampled text it is the same gap after the noise of the seed.
+A first difference is allowed only at a near tie: where the target, read one token at a time, would choose the
+other token if its logit were `tolerance` higher. For greedy text that is a gap between the two logits
+below the tolerance; for sampled text it is the same gap after the noise of the seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def check(
     shared = shared_prefix(plain, other)
     if shared == len(plain) == len(other):
         return shared
-    assert shared < min(len(plain), len(other)), f"one answer ends after {shared} tokens and the other goes on"
+    assert shared < min(len(plain), len(other)), (
+        f"one answer ends after {shared} tokens and the other goes on"
+    )
     before = [*prompt, *plain[:shared]]
     row = one_by_one(engine, prompt, plain[:shared])
     sampler = Sampler(sampling or Sampling(), seed=seed, answer_from=len(prompt))
@@ -51,6 +53,7 @@ def one_by_one(engine: Engine, prompt: Sequence[int], answer: Sequence[int]) -> 
     """Return a copy of the logits [vocab] after the answer, read as plain decoding reads: token by token."""
     cursor = Cursor(engine.session())
     cursor.read(prompt[:-1], rows=0)
-    for end in range(len(answer) + 1):
-        row = cursor.read([*prompt, *answer[:end]])[0]
-    return row.copy()
+    for end in range(len(answer)):
+        cursor.read([*prompt, *answer[:end]])
+    row: Row = cursor.read([*prompt, *answer])[0].copy()
+    return row

@@ -97,7 +97,9 @@ def matrix(kind: str, shape: tuple[int, int], numbers: np.random.Generator) -> N
     if kind == "F16":
         return numbers.normal(0, SPREAD, shape).astype(np.float16)
     if kind != "F32":
-        return quantize(numbers.normal(0, SPREAD, shape).astype(np.float32), GGMLQuantizationType[kind])
+        values = numbers.normal(0, SPREAD, shape).astype(np.float32)
+        stored: NDArray[Any] = quantize(values, GGMLQuantizationType[kind])
+        return stored
     codes = numbers.integers(-126, 127, (shape[0], shape[1] // 32, 32))
     codes[..., 5] = 127
     scale = (numbers.uniform(0.5, 1.5, codes.shape[:2]) * SPREAD / 73).astype(np.float16)
@@ -125,7 +127,7 @@ def add_vocabulary(writer: gguf.GGUFWriter) -> None:
     """Give the model the printable characters as its tokens, and two that end an answer."""
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
-    writer.add_token_list([*map(chr, range(33, 127)), "<|endoftext|>", "<|im_end|>"])
+    writer.add_token_list([*map(chr, range(33, 126)), "ab", "<|endoftext|>", "<|im_end|>"])
     writer.add_token_types([1] * 94 + [3] * 2)
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(95)

@@ -70,7 +70,9 @@ class Localspec:
         self.home = home
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LOCALSPEC"))}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LOCALSPEC"))
+        }
         plain = {"COLUMNS": "100", "TERM": "xterm", "LOCALSPEC_HOME": str(self.home)}
         for name in ("NO_COLOR", "FORCE_COLOR", "PY_COLORS"):
             kept.pop(name, None)
@@ -90,14 +92,21 @@ class Localspec:
     def chat(self, *arguments: str, **options: Any) -> Ran:
         return self.run("chat", MODEL, *arguments, **options)
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([*COMMAND, *arguments], env=self.environment(), **(pipes | options))
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment(),
+        )
 
     def names(self) -> set[str]:
         """List what lies under a final name, and what should not lie there; locks stay."""
         models = self.home / "models"
-        return {path.name for path in models.iterdir() if path.suffix != ".lock"} if models.is_dir() else set()
+        return (
+            {path.name for path in models.iterdir() if path.suffix != ".lock"} if models.is_dir() else set()
+        )
 
 
 class Terminal:
@@ -114,18 +123,19 @@ class Terminal:
         )
         os.close(theirs)
         self.shown = ""
+        self._seen = 0
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
-    def until(self, sign: str, count: int = 1) -> str:
-        """Read until `sign` was shown `count` times since the last call; return what was shown."""
-        start, end = len(self.shown), time.monotonic() + SECONDS
-        while self.shown.count(sign, start) < count:
-            assert time.monotonic() < end, f"no {sign!r} in {self.shown[start:]!r}"
-            if not self._more():
-                raise AssertionError(f"it ended before {sign!r}: {self.shown[start:]!r}")
-        return self.shown[start:]
+    def until(self, sign: str) -> str:
+        """Read until `sign` is shown after what the last call returned; return what was shown since."""
+        end = time.monotonic() + SECONDS
+        while (at := self.shown.find(sign, self._seen)) < 0:
+            assert time.monotonic() < end, f"no {sign!r} in {self.shown[self._seen :]!r}"
+            assert self._more(), f"it ended before {sign!r}: {self.shown[self._seen :]!r}"
+        start, self._seen = self._seen, at + len(sign)
+        return self.shown[start : self._seen]
 
     def end(self) -> int:
         """Read to the end and return the exit code."""

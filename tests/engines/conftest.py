@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -50,16 +49,6 @@ EDIT = (
     + CODE[: CODE.index("class")]
     + "<|im_end|>\n<|im_start|>assistant\n"
 )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of large models unless they are asked for."""
-    if os.environ.get("LOCALSPEC_TEST_LARGE") == "1":
-        return
-    large = [item for item in items if item.get_closest_marker("large")]
-    if large:
-        config.hook.pytest_deselected(items=large)
-        items[:] = [item for item in items if item not in large]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Imported weights: block formats byte by byte, whole models against float64 numpy, text against llama.cpp."""
+"""Imported weights: blocks to the last bit, models against float64 numpy, a text against llama.cpp."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def run(source: GgufFile | SafetensorsFolder, into: Path, minima: bool = False) 
 
 
 def imported(model: tiny.Tiny, folder: Path, minima: bool = False, **metadata: str) -> Any:
-    return run(
-        GgufFile.open(tiny.write_gguf(model, folder / "tiny.gguf", **metadata)), folder / "ir", minima
-    )
+    return run(GgufFile.open(tiny.write_gguf(model, folder / "tiny.gguf", **metadata)), folder / "ir", minima)
 
 
 def as_rounded(model: tiny.Tiny, kept: tuple[str, ...]) -> tiny.Tiny:
