@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from localspec.cli import chat, console, parts
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, UsageError
 
 INTERRUPTED = 130
-PIPE_CLOSED = 141
 
 app = typer.Typer(
     name="localspec",
@@ -23,33 +21,48 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("chat", help=chat.HELP, epilog=chat.EPILOG)(chat.chat)
-app.command("parts", help=parts.HELP)(parts.parts)
+app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(version("localspec"))
+        raise typer.Exit
 
 
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_version),
     ] = False,
 ) -> None:
     """Options before the command."""
-    if version:
-        from importlib.metadata import version as version_of
-
-        print(version_of("localspec"))
-        raise typer.Exit
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except LocalspecError as error:
         console.show(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # whoever read our output is gone; Python would complain once more when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(PIPE_CLOSED)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # the parser's; its class moves with typer's versions
+            raise
+        if error.format_message():  # empty where the help was shown in its place
+            console.show(in_our_words(error))
+        sys.exit(UsageError.exit_code)
+
+
+def in_our_words(error: Any) -> UsageError:
+    """Return an error of the parser as one of ours."""
+    said = str(error.format_message()).replace("'", "`").rstrip(".")
+    message, _, near = said.replace(" (Possible options: ", ". Did you mean ").partition(". Did you mean ")
+    command = error.ctx.command_path if error.ctx else "localspec"
+    hint = f"Did you mean `{near.strip('`?)')}`?" if near else f"See `{command} --help`"
+    return UsageError(message, hint)

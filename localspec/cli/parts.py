@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from localspec.plugins import Part
 
 HELP = "List engines, drafters, lookaheads and verifiers with their options."
+EPILOG = "Example: localspec parts --json"
 
 
 def parts(

@@ -20,9 +20,10 @@ NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
 class OpenVino(Engine):
     """Runs an OpenVINO IR on a CPU or GPU; the weights are compiled once for all sessions.
 
-    Arithmetic is float32 with int8 activations by default: on CPUs it is quicker for a few tokens than
-    bfloat16, and several tokens at once then round like one. The cache is float16 by default: eight bits cost
-    2 to 7 % perplexity on Qwen models, and a cache quantized by channel cannot be rewound exactly.
+    Arithmetic is float32, with int8 activations where a pass has several tokens: for a few tokens that is
+    quicker than bfloat16. `group=0` keeps activations in float32, and any width of a pass then gives the same
+    text. The cache is float16: eight bits cost 2 to 7 % perplexity on Qwen models, and a cache quantized by
+    channel cannot be rewound exactly.
     """
 
     def __init__(

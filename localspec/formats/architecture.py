@@ -41,6 +41,7 @@ def of_gguf(file: GgufFile) -> Architecture:
     """Read the shape from GGUF metadata; raises UnsupportedModel and BrokenModel."""
     family = _known(file.architecture, str(file.path))
     _refuse_scaling(file.value("rope.scaling.type"), str(file.path))
+    _refuse_window(file.value("attention.sliding_window"), _need(file, "context_length"), str(file.path))
     width, heads = int(_need(file, "embedding_length")), int(_need(file, "attention.head_count"))
     head_width = int(file.value("attention.key_length", width // heads))
     frequencies = _frequencies(float(file.value("rope.freq_base", 10000.0)), head_width)
@@ -64,8 +65,10 @@ def of_folder(folder: SafetensorsFolder) -> Architecture:
     """Read the shape from a Hugging Face config.json; raises UnsupportedModel and BrokenModel."""
     family = _known(folder.architecture, str(folder.path))
     config = folder.config
-    if config.get("use_sliding_window") or (family == "mistral" and config.get("sliding_window")):
-        raise UnsupportedModel(f"`{folder.path}` uses a sliding window, which cannot be imported yet")
+    if config.get("use_sliding_window", family == "mistral"):
+        _refuse_window(
+            config.get("sliding_window"), _need(folder, "max_position_embeddings"), str(folder.path)
+        )
     width, heads = int(_need(folder, "hidden_size")), int(_need(folder, "num_attention_heads"))
     head_width = int(config.get("head_dim") or width // heads)
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -118,6 +121,12 @@ def _scaled(frequencies: NDArray[np.float64], scaling: Mapping[str, Any], path: 
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     stretched = (1 - smooth) * frequencies / float(scaling["factor"]) + smooth * frequencies
     return stretched.astype(np.float32)
+
+
+def _refuse_window(window: Any, context: int, path: str) -> None:
+    """Refuse a model whose tokens see only the last `window` ones, unless that is all there can be."""
+    if window and window < context:
+        raise UnsupportedModel(f"`{path}` uses a sliding window of {window}, which cannot be imported yet")
 
 
 def _refuse_scaling(kind: Any, path: str) -> None:

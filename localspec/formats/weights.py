@@ -20,6 +20,7 @@ from localspec.formats.safetensors import SafetensorsFolder
 
 ROWS = 2048  # rows of a matrix that a thread has in memory as float32 at a time
 GROUP = 32  # columns that share a scale
+LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
 EXACT = ("Q4_0", "Q5_0", "Q8_0")  # kept as they are: codes and one scale for GROUP columns
 WITH_MINIMA = ("Q4_1", "Q4_K")
 
@@ -118,7 +119,8 @@ class FolderWeights:
 def eight_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Affine:
     """Round the `values` of some rows, all `rows` in turn, to int8 codes with one scale a group.
 
-    A value is off by 1/254 of its group's largest at most.
+    A value is off by 1/254 of its group's largest at most, or by 4e-6 where that is more: scales are float16.
+    Raises BrokenModel for values that are not finite or beyond that range.
     """
     slices = [slice(at, min(at + ROWS, rows)) for at in range(0, rows, ROWS)]
     with ThreadPoolExecutor() as pool:
@@ -134,6 +136,10 @@ def eight_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Aff
 def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     groups = values.reshape(len(values), -1, GROUP)
     largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
+    if not (largest < LARGEST).all():
+        raise BrokenModel(
+            "The weights hold numbers that are too large or not finite", "Fetch the model again"
+        )
     scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as it will be stored
     steps = groups * (np.float32(1) / np.where(scale == 0, np.float32(1), scale))[..., None]
     return np.rint(steps, out=steps).clip(-127, 127).astype(np.int8), scale

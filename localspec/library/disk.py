@@ -17,7 +17,7 @@ from localspec.library.progress import Progress
 PIECE = 1 << 22  # bytes read at a time
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 
 
 @contextmanager

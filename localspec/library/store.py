@@ -76,7 +76,7 @@ class Library:
             return self._pull(entry.name, entry.sources, entry.digest, progress)
         if Path(name).exists():
             return self._from_path(Path(name), progress)
-        known = [*catalogue.names(), *(model.name for model in self.all())]
+        known = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
         raise UnknownModel(f"There is no model called `{name}`", suggestion(name, known))
 
     def add(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0) -> Model:

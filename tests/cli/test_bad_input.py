@@ -57,7 +57,6 @@ def test_a_wrong_command_is_refused(
     localspec.run(*arguments, *LIMIT).refused(code, *said)
 
 
-@pytest.mark.xfail(reason="the parser prints its own boxes: see main() in cli/app.py")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -75,7 +74,6 @@ def test_what_the_parser_refuses_looks_like_every_error(
     localspec.run(*arguments).refused(2, *said)
 
 
-@pytest.mark.xfail(reason="the catalogue and the library both list it: see Library.resolve")
 def test_a_suggestion_names_a_model_once(localspec: Localspec) -> None:
     found = localspec.run("chat", "smollm2-135n", "hi")
     assert found.err.count("`smollm2-135m`") == 1
@@ -129,7 +127,6 @@ def test_a_disk_that_is_full_while_importing(fresh: Localspec, gguf: Path) -> No
     assert fresh.names() == set()
 
 
-@pytest.mark.xfail(reason="library/disk.py knows no ENOTDIR")
 def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = Localspec(tmp_path / "file" / "home").run("chat", MODEL, "hi", *LIMIT)

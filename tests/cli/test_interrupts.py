@@ -100,7 +100,9 @@ def numbers(turn: str) -> tuple[int, int]:
 def test_ctrl_c_at_the_prompt_and_empty_lines_do_not_end_it(localspec: Localspec, terminal: Open) -> None:
     talk = terminal(localspec, "chat", MODEL)
     talk.until("> ")
-    talk.type("half a questio\x03")
+    talk.type("half a questio")
+    talk.until("questio")  # shown by input() itself, which then waits for keys
+    talk.type("\x03")
     talk.until("Ctrl-D leaves")
     talk.until("> ")
     talk.type("\n")

@@ -170,12 +170,18 @@ def test_stretched_positions_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "config"), [("qwen2", {"use_sliding_window": True}), ("mistral", {"sliding_window": 128})]
+    ("family", "config"),
+    [("qwen2", {"use_sliding_window": True, "sliding_window": 128}), ("mistral", {"sliding_window": 128})],
 )
 def test_a_sliding_window_is_refused(family: str, config: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny.write_folder(tiny.make(family), tmp_path, **config)
     with pytest.raises(UnsupportedModel, match="sliding window"):
         run(SafetensorsFolder.open(folder), tmp_path / "ir")
+
+
+def test_a_sliding_window_in_a_gguf_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="sliding window of 128"):
+        imported(tiny.make("llama"), tmp_path, attention__sliding_window=128)
 
 
 @pytest.mark.parametrize("name", ["blk.1.ffn_up.weight", "output_norm.weight", "token_embd.weight"])
