@@ -148,7 +148,8 @@ def write_gguf(tiny: Tiny, path: Path, **metadata: Any) -> Path:
     writer.add_rope_freq_base(BASE)
     add_vocabulary(writer)
     for key, value in metadata.items():
-        writer.add_string(f"{tiny.family}.{key.replace('__', '.')}", value)
+        add = writer.add_uint32 if isinstance(value, int) else writer.add_string
+        add(f"{tiny.family}.{key.replace('__', '.')}", value)
     if tiny.stretch is not None:
         writer.add_tensor("rope_freqs.weight", tiny.stretch.astype(np.float32))
     for name, stored in tiny.stored.items():

@@ -61,7 +61,7 @@ def run(source: GgufFile | SafetensorsFolder, into: Path, minima: bool = False) 
     )
 
 
-def imported(model: tiny.Tiny, folder: Path, minima: bool = False, **metadata: str) -> Any:
+def imported(model: tiny.Tiny, folder: Path, minima: bool = False, **metadata: Any) -> Any:
     return run(GgufFile.open(tiny.write_gguf(model, folder / "tiny.gguf", **metadata)), folder / "ir", minima)
 
 
