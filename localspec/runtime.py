@@ -84,14 +84,17 @@ class Runtime:
         self._off = "it was asked for" if choice.draft == OFF else None
         if draft_model is not None and not same_tokenizer(model, draft_model):
             vocabulary.check_same(model.tokenizer(), draft_model.tokenizer(), model.name, draft_model.name)
-        with ThreadPoolExecutor(1) as pool:  # a tokenizer of 150,000 words loads while the engine compiles
-            loading = pool.submit(model.tokenizer)
+        guessing = self._draft_engine()
+        with ThreadPoolExecutor(2) as pool:  # each of the three keeps one core busy
+            tokenizer = pool.submit(model.tokenizer)
+            engine = pool.submit(guessing.make, draft_model.folder) if draft_model else None
             self.engine: Engine = self.engine_spec.make(model.folder)
-            self.tokenizer = loading.result()
+            self.tokenizer = tokenizer.result()
         self.target = Cursor(self.engine.session())
         self.lookahead = self.lookahead_spec.make()
         self.verifier = self.verifier_spec.make()
-        self.drafter = self._drafter(draft, draft_model)
+        needed = (engine.result(), self.engine.vocab) if engine else ()
+        self.drafter = draft.make(self.target, *needed)
 
     @property
     def device(self) -> str:
@@ -166,28 +169,27 @@ class Runtime:
         nothing = f"`{self.draft_spec.name}` found nothing to guess"
         return self._off or self.lookahead.reason or nothing
 
-    def _drafter(self, spec: Spec, model: Model | None) -> Any:
-        if model is None:
-            return spec.make(self.target)
-        options = {name: spec.options[name] for name in ("device", "threads") if spec.options.get(name)}
-        known = self.engine_spec.part.settings
-        engine = Spec(
-            self.engine_spec.part,
-            self.engine_spec.options | {name: value for name, value in options.items() if name in known},
-        )
-        return spec.make(self.target, engine.make(model.folder), self.engine.vocab)
+    def _draft_engine(self) -> Spec:
+        """Return the target's engine with the device and threads that the draft asks for."""
+        spec, asked = self.engine_spec, self.draft_spec.options
+        return with_options(spec, device=asked.get("device") or None, threads=asked.get("threads") or None)
 
 
 def engine_spec(choice: Choice) -> Spec:
     """Return the engine with its device and threads; raises BadValue for one that takes neither."""
-    spec = plugins.parse("engines", choice.engine)
-    for name, value in (("device", choice.device), ("threads", choice.threads)):
+    return with_options(plugins.parse("engines", choice.engine), device=choice.device, threads=choice.threads)
+
+
+def with_options(spec: Spec, **asked: Any) -> Spec:
+    """Return `spec` with the options that are not None; raises BadValue where the part has no such option."""
+    options = dict(spec.options)
+    for name, value in asked.items():
         if value is None:
             continue
         if name not in spec.part.settings:
-            raise BadValue(f"`{spec.name}` has no option called `{name}`", f"Leave `--{name}` out")
-        spec.options[name] = spec.part.settings[name].parse(str(value), spec.name)
-    return spec
+            raise BadValue(f"`{spec.name}` has no option called `{name}`", f"Leave `{name}` out")
+        options[name] = spec.part.settings[name].parse(str(value), spec.name)
+    return Spec(spec.part, options)
 
 
 def same_tokenizer(one: Model, other: Model) -> bool:

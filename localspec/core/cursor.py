@@ -67,8 +67,10 @@ class Cursor:
 
 def shared_prefix(left: Tokens, right: Tokens) -> int:
     """Return how many tokens two texts share at their start, by halving: slices compare at C speed."""
-    low, high = 0, min(len(left), len(right))
-    if left[:high] == right[:high]:
+    if len(left) > len(right):
+        left, right = right, left
+    low, high = 0, len(left)
+    if left == right[:high]:
         return high
     while high - low > 1:
         middle = (low + high) // 2

@@ -13,6 +13,7 @@ from localspec.core.contracts import Distribution, Guess, Row, Tokens
 from localspec.core.cursor import shared_prefix
 from localspec.errors import BadValue
 
+SHARES = (1e-2, 1e-4)  # of the highest weight: bounds of a nucleus to try
 BLOCK = 64  # logits a block whose maxima bound the top-k from below
 
 
@@ -149,8 +150,7 @@ class Sampler:
         weights, total = _weights(row, settings.temperature)
         if settings.top_p == 1:
             return np.arange(len(row)), weights / total
-        # tokens below this sum to less than 1 - top_p, so none of them can be in the nucleus
-        tokens = np.flatnonzero(weights >= (1 - settings.top_p) / len(row) * total)
+        tokens = np.flatnonzero(weights >= _floor(weights, settings.top_p * total))
         return _nucleus(tokens, weights[tokens] / total, settings.top_p)
 
     def _noise(self, tokens: NDArray[np.int64], position: int) -> NDArray[np.float64]:
@@ -189,7 +189,7 @@ def top(row: Row, count: int) -> NDArray[np.int64]:
     The maxima of blocks bound the count-th highest logit from below, so only a few logits are ever sorted.
     """
     whole = len(row) // BLOCK * BLOCK
-    maxima = row[:whole].reshape(-1, BLOCK).max(axis=1)
+    maxima = row[:whole].reshape(BLOCK, -1).max(axis=0)  # a block is a column: numpy is quicker that way
     if len(maxima) > count:
         tokens = np.flatnonzero(row >= np.partition(maxima, -count)[-count])
     else:
@@ -198,13 +198,18 @@ def top(row: Row, count: int) -> NDArray[np.int64]:
     return np.sort(tokens[order])
 
 
+def _floor(weights: Row, needed: np.float64) -> float:
+    """Return a weight above which tokens weigh `needed` in all: the nucleus is among them."""
+    return next((share for share in SHARES if weights @ (weights >= share) > needed), 0.0)
+
+
 def _nucleus(
     tokens: NDArray[np.int64], probs: NDArray[np.float64], most: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the fewest tokens, ascending, whose probabilities reach `most` (Holtzman et al. 2020)."""
     if most == 1:
         return tokens, probs
-    order = np.argsort(-probs, kind="stable")
+    order = np.argsort(-probs)
     before = np.cumsum(probs[order]) - probs[order]
     kept = np.sort(order[: max(1, int(np.searchsorted(before, most)))])
     return tokens[kept], probs[kept]
@@ -214,7 +219,7 @@ def _weights(logits: Row, temperature: float) -> tuple[Row, np.float64]:
     """Return exp((logits - highest) / temperature) and their sum."""
     scaled = (logits - logits.max()) * np.float32(1 / temperature)
     weights = np.exp(scaled, out=scaled)
-    return weights, weights.sum(dtype=np.float64)
+    return weights, np.float64(weights.sum())
 
 
 def _partition(logits: Row, highest: np.float32) -> float:

@@ -69,10 +69,11 @@ class Ngram(Drafter):
     def _add(self, token: int) -> None:
         """Index the n-grams that end before `token`: those with a continuation."""
         end = len(self._tokens)
+        tail = tuple(self._tokens[-self._sizes[0] :])
         changes = []
         for level, size in enumerate(self._sizes):
             if size <= end:
-                key = tuple(self._tokens[end - size :])
+                key = tail[-size:]
                 changes.append((level, key, self._last[level].get(key)))
                 self._last[level][key] = end
         self._undo.append(changes)
@@ -89,10 +90,10 @@ class Ngram(Drafter):
 
     def _match(self) -> int | None:
         """Return where the longest earlier match of the text's end goes on, or None."""
-        end = len(self._tokens)
+        tail = tuple(self._tokens[-self._sizes[0] :])
         for level, size in enumerate(self._sizes):
-            if size <= end:
-                at = self._last[level].get(tuple(self._tokens[end - size :]))
+            if size <= len(tail):
+                at = self._last[level].get(tail[-size:])
                 if at is not None:
                     return at
         return None

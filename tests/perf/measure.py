@@ -5,7 +5,8 @@
     python tests/perf/measure.py share MODEL     # the loop's own share of decode time
     python tests/perf/measure.py start MODEL     # process start to first token, second run
     python tests/perf/measure.py memory MODEL    # resident memory after an answer
-    python tests/perf/measure.py parts           # microseconds of sampler, ngram and lookahead
+    python tests/perf/measure.py parts           # microseconds of sampler and ngram
+    python tests/perf/measure.py curve MODEL     # milliseconds of a pass over 1, 2, 4, 8, 16 tokens
 
 MODEL is whatever `localspec chat` takes. Ratios are of medians of decode tokens per second; a speed-up is
 printed only beside a passed parity check.
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from localspec import plugins
 from localspec.chat import Chat
 from localspec.core.sampler import Sampler, Sampling
 from localspec.library import Library, Terminal
@@ -194,6 +196,27 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def curve(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the shortest of repeated passes behind 40 tokens, activations rounded to int8 and not."""
+    folder = open_runtime(options.model, draft="off").model.folder
+    widths, found = (1, 2, 4, 8, 16), {}
+    specs = ("openvino", "openvino:group=0")
+    sessions = {spec: plugins.parse("engines", spec).make(folder).session() for spec in specs}
+    seconds: dict[tuple[str, int], list[float]] = {}
+    for session in sessions.values():
+        session.forward(range(1000, 1040), 0)
+    for _ in range(options.repeat):
+        for width in widths:
+            for spec, session in sessions.items():
+                started = perf_counter()
+                session.forward(range(2000, 2000 + width), width)
+                seconds.setdefault((spec, width), []).append(perf_counter() - started)
+                session.rewind(40)
+    for spec in specs:
+        found[spec] = {width: round(1000 * min(seconds[spec, width]), 1) for width in widths}
+    return {"milliseconds": found, "repetitions": options.repeat}
+
+
 def parts(options: argparse.Namespace) -> dict[str, Any]:
     """Return microseconds of what runs between passes: 151,936 logits a row, 8,000 tokens of text."""
     row = np.random.default_rng(0).normal(scale=3, size=151_936).astype(np.float32)
@@ -212,8 +235,6 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def drafter_microseconds(text: list[int]) -> dict[str, float]:
-    from localspec import plugins
-
     ngram, sampler = plugins.parse("drafters", "ngram").make(None), Sampler(Sampling())
     list(ngram.propose(text, sampler))
     grown = list(text)
@@ -239,7 +260,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["plain", "draft", "share", "start", "memory", "parts"])
+    parser.add_argument("what", choices=["plain", "draft", "share", "start", "memory", "parts", "curve"])
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--draft", default="ngram")
     parser.add_argument("--lookahead", default="measured")
