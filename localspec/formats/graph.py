@@ -36,6 +36,7 @@ class Graph:
         self.ops: Any = ops
         self.inputs = {name: self._input(name, kind, rank) for name, (kind, rank) in INPUTS.items()}
         self.sinks: list[Node] = []
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], Node] = {}
         self.linear = Linear()
 
     def model(self) -> Any:
@@ -93,7 +94,7 @@ class Graph:
         shown = ops.unsqueeze(ops.convert(seen, "boolean"), self._ints(1, 2))
         both = ops.logical_and(ops.unsqueeze(causal, self._ints(0, 1)), shown)
         hidden = np.finfo(np.float32).min
-        return ops.select(both, ops.constant(np.float32(0)), ops.constant(np.float32(hidden)))
+        return ops.select(both, self._float(0), self._float(float(hidden)))
 
     def _layer(self, x: Node, name: str) -> Node:
         ops = self.ops
@@ -112,7 +113,7 @@ class Graph:
             self._repeated(self._cached(part, f"past_key_values.{layer}.{kind}present.{layer}.{kind}"))
             for part, kind in ((keys, "key"), (values, "value"))
         )
-        scale = ops.constant(np.float32(shape.head_width**-0.5))
+        scale = self._float(shape.head_width**-0.5)
         mixed = ops.scaled_dot_product_attention(queries, keys, values, self.mask, scale, False)
         flat = self._ints(0, 0, shape.heads * shape.head_width)
         mixed = ops.reshape(ops.transpose(mixed, self._ints(0, 2, 1, 3)), flat, True)
@@ -161,9 +162,9 @@ class Graph:
         """Return x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
         ops = self.ops
         weight = self.weights.vector(name)
-        mean = ops.reduce_mean(ops.power(x, ops.constant(np.float32(2))), self._ints(-1), True)
-        length = ops.sqrt(ops.add(mean, ops.constant(np.float32(self.shape.epsilon))))
-        unit = ops.multiply(x, ops.divide(ops.constant(np.float32(1)), length))
+        mean = ops.reduce_mean(ops.power(x, self._float(2)), self._ints(-1), True)
+        length = ops.sqrt(ops.add(mean, self._float(self.shape.epsilon)))
+        unit = ops.multiply(x, ops.divide(self._float(1), length))
         return ops.multiply(ops.constant(weight.reshape(1, 1, -1)), unit)
 
     def _heads(self, x: Node, heads: int, norm: str | None) -> Node:
@@ -179,7 +180,7 @@ class Graph:
         one, last = self._ints(1), self._ints(3)
         first = ops.slice(x, self._ints(0), self._ints(half), one, last)
         second = ops.slice(x, self._ints(half), self._ints(2**62), one, last)
-        minus = ops.constant(np.full((1, 1, 1, 1), -1, np.float32))
+        minus = self._constant(np.full((1, 1, 1, 1), -1, np.float32))
         turned = ops.concat([ops.multiply(second, minus), first], -1)
         return ops.add(ops.multiply(x, self.cosine), ops.multiply(turned, self.sine))
 
@@ -195,7 +196,7 @@ class Graph:
         info.data_type, info.variable_id = ov.Type.f32, name
         variable = Variable(info)
         empty = ops.concat([self.batch, self._ints(shape.key_heads, 0, shape.head_width)], 0)
-        past = opset6.read_value(ops.broadcast(ops.constant(np.float32(0)), empty), variable)
+        past = opset6.read_value(ops.broadcast(self._float(0), empty), variable)
         both = ops.concat([ops.gather(past, self.inputs["beam_idx"], self._int(0)), x], -2)
         self.sinks.append(opset6.assign(both, variable))
         return both
@@ -214,10 +215,20 @@ class Graph:
         return ops.reshape(wide, self._ints(0, shape.heads, -1, shape.head_width), True)
 
     def _ints(self, *values: int) -> Node:
-        return self.ops.constant(np.array(values, np.int64))
+        return self._constant(np.array(values, np.int64))
 
     def _int(self, value: int) -> Node:
-        return self.ops.constant(np.int64(value))
+        return self._constant(np.int64(value))
+
+    def _float(self, value: float) -> Node:
+        return self._constant(np.float32(value))
+
+    def _constant(self, value: Any) -> Node:
+        """Return a small constant, the same node for the same value: compiling takes its time by the node."""
+        key = (value.dtype.str, value.shape, value.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.ops.constant(value)
+        return self._constants[key]
 
 
 def _form(weights: Affine) -> tuple[bool, bool]:
