@@ -204,10 +204,10 @@ def test_a_tensor_type_that_nobody_reads_is_named(tmp_path: Path) -> None:
 
 
 def perplexity(model: Model) -> tuple[int, float]:
-    """Return how many tokens the fixed text has, and its perplexity without rounded activations."""
+    """Return how many tokens the fixed text has, and its perplexity."""
     text = (DATA / "perplexity.txt").read_text("utf-8")
     tokens = model.tokenizer().encode(text, add_special_tokens=False).ids
-    session = OpenVino(model.folder, threads=2, group=0).session()
+    session = OpenVino(model.folder).session()
     losses: list[float] = []
     for at in range(0, len(tokens) - 1, 128):
         wanted = tokens[at + 1 : at + 129]
