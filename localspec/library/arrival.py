@@ -13,7 +13,7 @@ from localspec.library.manifest import Manifest, Place
 from localspec.library.progress import Progress
 from localspec.library.sources import Fetched
 
-ROOM = 1.3  # an import needs about this many times the bytes it reads
+ROOM = 1.8  # an import writes up to this many times the bytes it reads: four bits may become eight
 
 
 @dataclass(frozen=True, slots=True)
