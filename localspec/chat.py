@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from localspec.core.sampler import Sampling
-from localspec.errors import BadValue, PromptError
+from localspec.errors import BadValue, EmptyPrompt, PromptError
 from localspec.runtime import Answer, Runtime
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Chat:
     def ask(self, text: str) -> tuple[Answer, Generator[Round, None, None]]:
         """Return the answer to `text` and the rounds that fill it; the turn is kept however far it got."""
         if not text.strip():
-            raise PromptError("The prompt is empty", 'Type something to answer: localspec chat MODEL "..."')
+            raise EmptyPrompt
         self.messages.append({"role": "user", "content": text})
         try:
             answer, rounds = self._answer(self._prompt(text))

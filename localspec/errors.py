@@ -11,6 +11,7 @@ LocalspecError                 exit code 1
 │   ├── UnsupportedModel       an architecture, tensor type or tokenizer that cannot be read
 │   └── VocabularyMismatch     a draft that writes other tokens than its target
 ├── PromptError                something about what was asked
+│   ├── EmptyPrompt            nothing was asked
 │   └── ContextFull            more tokens than the model's context holds
 ├── NetworkError               a download that did not work
 ├── DigestMismatch             a download that is not the file that was expected
@@ -83,6 +84,13 @@ class VocabularyMismatch(ModelError):
 
 class PromptError(LocalspecError):
     """Something is wrong with what was asked."""
+
+
+class EmptyPrompt(PromptError):
+    """Nothing was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("The prompt is empty", 'Type something to answer: localspec chat MODEL "..."')
 
 
 class ContextFull(PromptError):

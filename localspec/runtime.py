@@ -16,7 +16,7 @@ from localspec.core.sampler import Sampler, Sampling
 from localspec.core.settle import Settler
 from localspec.core.tally import Tally
 from localspec.core.tokenizer import TextStream
-from localspec.errors import BadValue, ContextFull, PromptError, UnknownModel, UnknownName
+from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnknownModel, UnknownName
 from localspec.formats import vocabulary
 from localspec.library import Library, Model, Progress
 from localspec.plugins import Spec
@@ -118,13 +118,13 @@ class Runtime:
     ) -> tuple[Answer, Generator[Round, None, None]]:
         """Return an empty answer to `prompt` and the rounds that fill it as they are drawn.
 
-        Raises PromptError for an empty prompt and ContextFull for one that leaves no room for an answer.
+        Raises EmptyPrompt and ContextFull for one that leaves no room for an answer.
         """
         if "" in stop:
             raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")
         prompt = list(prompt)
         if not prompt:
-            raise PromptError("The prompt is empty", 'Type something to answer: localspec chat MODEL "..."')
+            raise EmptyPrompt
         if len(prompt) >= self.engine.context:
             raise ContextFull(len(prompt), self.engine.context)
         left = self.engine.context - len(prompt)

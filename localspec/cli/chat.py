@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import console
-from localspec.errors import LocalspecError, PromptError
+from localspec.errors import EmptyPrompt, LocalspecError, PromptError
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
@@ -80,7 +80,7 @@ def chat(
     """Put a conversation together from the options and run it."""
     text = asked(prompt)
     if text is not None and not text.strip():
-        raise PromptError("The prompt is empty", f'Type something to answer: localspec chat {model} "..."')
+        raise EmptyPrompt
     if text is None and as_json:
         raise PromptError("`--json` needs a prompt", f'Type one: localspec chat {model} "..." --json')
     if raw and system:
@@ -137,7 +137,8 @@ def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
 
 def converse(talk: Chat, stats: bool) -> None:
     """Ask and answer until the end of the input."""
-    import readline  # noqa: F401 - gives input() a history and its keys
+    with suppress(ImportError):  # gives input() a history and its keys; Windows has its own
+        import readline  # noqa: F401
 
     console.say(
         console.paint(f"{talk.runtime.model.name}. Ctrl-C stops an answer, Ctrl-D leaves.", console.DIM)
