@@ -32,7 +32,6 @@ class Chat:
         self.messages: list[dict[str, Any]] = []
         if system:
             self.messages.append({"role": "system", "content": system})
-        self._raw = raw
         self._template = None if raw else runtime.model.template()
         if not raw and self._template is None:
             raise PromptError(

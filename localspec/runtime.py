@@ -118,7 +118,7 @@ class Runtime:
     ) -> tuple[Answer, Generator[Round, None, None]]:
         """Return an empty answer to `prompt` and the rounds that fill it as they are drawn.
 
-        Raises EmptyPrompt and ContextFull for one that leaves no room for an answer.
+        Raises EmptyPrompt, and ContextFull for a prompt that leaves no room for an answer.
         """
         if "" in stop:
             raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")

@@ -32,8 +32,8 @@ class Measured(Lookahead):
     For a depth d: (1 + sum over i <= d of a_1 ... a_i) / (d * draft + target(d + 1)), with a_i the share of
     guesses at position i that stood given that those before did (Leviathan et al. 2023, section 3, with
     measured numbers in place of one alpha). While guessing does not pay it tries again, ever more rarely.
-    The first round of an answer reads the prompt: it is plain, so the first token does not wait for the
-    draft, and its seconds are not counted.
+    The first round of an answer is plain, so the first token does not wait for a draft that must read the
+    whole prompt. Its seconds are not counted: what an engine does once, it does there.
     """
 
     def __init__(

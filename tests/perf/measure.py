@@ -7,6 +7,7 @@
     python tests/perf/measure.py memory MODEL    # resident memory after an answer
     python tests/perf/measure.py parts           # microseconds of sampler and ngram
     python tests/perf/measure.py curve MODEL     # milliseconds of a pass over 1, 2, 4, 8, 16 tokens
+    python tests/perf/measure.py flips MODEL     # likeliest tokens of wider passes against one by one
 
 MODEL is whatever `localspec chat` takes. Ratios are of medians of decode tokens per second; a speed-up is
 printed only beside a passed parity check.
@@ -217,6 +218,37 @@ def curve(options: argparse.Namespace) -> dict[str, Any]:
     return {"milliseconds": found, "repetitions": options.repeat}
 
 
+def flips(options: argparse.Namespace) -> dict[str, Any]:
+    """Count where passes over 2, 4 and 8 tokens have another likeliest token than one by one."""
+    runtime = open_runtime(options.model, draft="off")
+    path = Path(__file__).parents[1] / "data" / "perplexity.txt"
+    text = runtime.encode(path.read_text("utf-8"), raw=True)[: 100 + options.tokens]
+    found = {}
+    for spec in ("openvino", "openvino:group=0", "openvino:group=0,kv=f32"):
+        session = plugins.parse("engines", spec).make(runtime.model.folder).session()
+        single = read_by(session, text, 1)
+        gaps = []
+        for width in (2, 4, 8):
+            wide = read_by(session, text, width)
+            other = wide.argmax(axis=1)
+            at = np.flatnonzero(other != single.argmax(axis=1))
+            gaps += (single[at].max(axis=1) - single[at, other[at]]).tolist()
+        found[spec] = {
+            "positions": 3 * len(single),
+            "flips": len(gaps),
+            "largest_gap": round(max(gaps, default=0), 4),
+        }
+    return found
+
+
+def read_by(session: Any, text: list[int], width: int) -> Any:
+    """Return the logits after token 100 and on, read `width` tokens at a time."""
+    session.rewind(0)
+    session.forward(text[:100], 0)
+    pieces = [text[at : at + width] for at in range(100, len(text), width)]
+    return np.concatenate([session.forward(piece, len(piece)).copy() for piece in pieces])
+
+
 def parts(options: argparse.Namespace) -> dict[str, Any]:
     """Return microseconds of what runs between passes: 151,936 logits a row, 8,000 tokens of text."""
     row = np.random.default_rng(0).normal(scale=3, size=151_936).astype(np.float32)
@@ -260,7 +292,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["plain", "draft", "share", "start", "memory", "parts", "curve"])
+    parser.add_argument(
+        "what", choices=["plain", "draft", "share", "start", "memory", "parts", "curve", "flips"]
+    )
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--draft", default="ngram")
     parser.add_argument("--lookahead", default="measured")
