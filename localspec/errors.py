@@ -12,7 +12,12 @@ LocalspecError                 exit code 1
 │   └── VocabularyMismatch     a draft that writes other tokens than its target
 ├── PromptError                something about what was asked
 │   ├── EmptyPrompt            nothing was asked
-│   └── ContextFull            more tokens than the model's context holds
+│   ├── ContextFull            more tokens than the model's context holds
+│   └── PromptTooLong          more tokens than the model was compiled for
+├── DeviceError                something about a device
+│   ├── UnknownDevice          no such device; names those there are
+│   ├── TooLittleMemory        a model that does not fit; says both numbers
+│   └── DriverFailed           a driver or compiler that gave up or died
 ├── NetworkError               a download that did not work
 ├── DigestMismatch             a download that is not the file that was expected
 └── StorageError               the disk is full, or a folder cannot be written
@@ -103,6 +108,42 @@ class ContextFull(PromptError):
         )
         self.tokens = tokens
         self.context = context
+
+
+class PromptTooLong(PromptError):
+    """More tokens than the model was compiled for."""
+
+    def __init__(self, tokens: int, most: int, hint: str) -> None:
+        super().__init__(f"The prompt has {tokens} tokens and the model was compiled for {most}", hint)
+        self.tokens = tokens
+        self.most = most
+
+
+class DeviceError(LocalspecError):
+    """Something is wrong with a device."""
+
+
+class UnknownDevice(DeviceError):
+    """There is no such device."""
+
+    def __init__(self, device: str, there: Iterable[str]) -> None:
+        super().__init__(f"There is no device `{device}`", suggestion(device, there))
+
+
+class TooLittleMemory(DeviceError):
+    """A model does not fit in the memory that is free."""
+
+    def __init__(self, what: str, needed: int, free: int) -> None:
+        super().__init__(
+            f"`{what}` needs about {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free",
+            "Close something, or choose a smaller model",
+        )
+        self.needed = needed
+        self.free = free
+
+
+class DriverFailed(DeviceError):
+    """A driver or a compiler gave up, or died."""
 
 
 class NetworkError(LocalspecError):

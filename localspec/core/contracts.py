@@ -94,10 +94,18 @@ class Session(ABC):
 
 
 class Engine(ABC):
-    """A model on a device. `vocab` is the width of a row, `context` the most tokens of one text."""
+    """A model on a device. `vocab` is the width of a row, `context` the most tokens of one text.
+
+    An engine is made as `Engine(path, **options)`, where `path` is the model in one of the `forms` that the
+    engine reads, best first: "openvino" and "safetensors" are folders, "gguf" is a file. `device` is what it
+    really runs on, in the words of its library.
+    """
+
+    forms: ClassVar[tuple[str, ...]] = ("openvino",)
 
     vocab: int
     context: int
+    device: str = "CPU"
 
     @abstractmethod
     def session(self) -> Session:

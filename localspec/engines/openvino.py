@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, Rows, Session, Tokens
-from localspec.errors import BadValue, BrokenModel, ContextFull, suggestion
+from localspec.errors import BrokenModel, ContextFull, UnknownDevice
 from localspec.plugins import Option
 
 FIRST_BLOCKS = 8  # blocks of a new session's cache; it doubles when they are full
@@ -40,7 +40,7 @@ class OpenVino(Engine):
     ) -> None:
         from localspec.formats.paged import first_line, read_paged
 
-        self._device = device
+        self.device = device
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": precision,
@@ -66,7 +66,7 @@ class OpenVino(Engine):
 
     def settled(self) -> None:
         """Give weight pages back that the compiled model has copied; called after the first pass."""
-        if self._device == "CPU":
+        if self.device == "CPU":
             release_pages(self._weights)
 
 
@@ -149,7 +149,7 @@ def _core(device: str) -> Any:
     core = ov.Core()
     family = device.split(".")[0].split(":")[0]
     if family not in ("AUTO", *(found.split(".")[0] for found in core.available_devices)):
-        raise BadValue(f"There is no device `{device}`", suggestion(device, core.available_devices))
+        raise UnknownDevice(device, core.available_devices)
     return core
 
 

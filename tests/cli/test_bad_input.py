@@ -34,7 +34,7 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
         (["chat", MODEL, "hi", "--engine", "openvino:kv=f31"], 2, ["`f31`", "`f32`"]),
         (["chat", MODEL, "hi", "--draft", "ngram:longest=0"], 2, ["`0`", "from 1 to 64"]),
         (["chat", MODEL, "hi", "--draft", "model"], 2, ["`model` needs `name`", "model:name="]),
-        (["chat", MODEL, "hi", "--device", "TPU"], 2, ["no device `TPU`", "`CPU`"]),
+        (["chat", MODEL, "hi", "--device", "TPU"], 1, ["no device `TPU`", "`CPU`"]),
         (["chat", MODEL, "hi", "--top-p", "2"], 2, ["`top-p` is 2", "from 0 to 1"]),
         (
             ["chat", MODEL, "hi", "--top-p", "0.5", "--temperature", "0"],

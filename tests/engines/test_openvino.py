@@ -20,7 +20,7 @@ from localspec.core.sampler import Sampling
 from localspec.drafters.model import ModelDraft
 from localspec.engines import openvino
 from localspec.engines.openvino import OpenVino
-from localspec.errors import BadValue, BrokenModel, ContextFull
+from localspec.errors import BrokenModel, ContextFull, UnknownDevice
 from localspec.formats.gguf import GgufFile
 from localspec.formats.ir import import_weights
 from localspec.library import Model, Silent
@@ -230,7 +230,7 @@ def test_both_forms_of_the_minima_give_the_same_text(
 
 
 def test_an_unknown_device_names_those_there_are(smollm2: Model) -> None:
-    with pytest.raises(BadValue, match="no device `TPU`") as caught:
+    with pytest.raises(UnknownDevice, match="no device `TPU`") as caught:
         OpenVino(smollm2.folder, device="TPU")
     assert "`CPU`" in (caught.value.hint or "")
 
