@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,7 @@ from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.settle import Settler
+from localspec.engines import openvino
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
@@ -86,6 +88,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [] if LARGE else [item for item in items if item.get_closest_marker("large")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give what engines keep of compiled models a folder of the session's own."""
+    folder = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openvino, "compiled_folder", lambda model: folder / model.resolve().name)
+        yield folder
 
 
 @pytest.fixture(scope="session")

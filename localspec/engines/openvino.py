@@ -11,6 +11,7 @@ import numpy as np
 
 from localspec.core.contracts import Engine, Rows, Session, Tokens
 from localspec.errors import BrokenModel, ContextFull, UnknownDevice
+from localspec.library import compiled_folder
 from localspec.plugins import Option
 
 FIRST_BLOCKS = 8  # blocks of a new session's cache; it doubles when they are full
@@ -38,7 +39,7 @@ class OpenVino(Engine):
             int, Option("activations that share an int8 scale, 0 for none in int8", least=0, most=65536)
         ] = 32,
     ) -> None:
-        from localspec.formats.paged import first_line, read_paged
+        from localspec.formats.paged import first_line
 
         self.device = device
         settings = {
@@ -48,43 +49,61 @@ class OpenVino(Engine):
             "KEY_CACHE_QUANT_MODE": "BY_TOKEN",
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(group),
         }
-        if threads:
-            settings["INFERENCE_NUM_THREADS"] = str(threads)
-        self._weights = model / "openvino_model.bin"
-        graph = read_paged(model / "openvino_model.xml")
+        self._graph = model / "openvino_model.xml"
+        self._mapped: list[Any] = []
+        self.context = _context(model)
         core = _core(device)
         try:
-            self.compiled = core.compile_model(graph, device, settings)
+            self.compiled = self._compiled(
+                core, settings, {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
+            )
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
-        self.context = _context(model)
         self.vocab = int(self.compiled.output("logits").partial_shape[-1].get_length())
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
-        return OpenVinoSession(self)
+        return OpenVinoSession(self, self.compiled)
 
     def settled(self) -> None:
         """Give weight pages back that the compiled model has copied; called after the first pass."""
         if self.device == "CPU":
-            release_pages(self._weights)
+            release_pages(self._graph.with_suffix(".bin"))
+
+    def _compiled(self, core: Any, settings: dict[str, str], threads: dict[str, str]) -> Any:
+        """Compile the model; on a CPU from what an earlier start kept, or keep it for the next one."""
+        from localspec.formats import simplified
+        from localspec.formats.paged import read_paged
+
+        if self.device != "CPU":
+            return core.compile_model(read_paged(self._graph), self.device, settings | threads)
+        kept = compiled_folder(self._graph.parent)
+        found, self._mapped = simplified.compiled(core, self._graph, settings, threads, kept, self._probe)
+        return found
+
+    def _probe(self, compiled: Any) -> Rows:
+        """Return the rows [8, vocab] of a few tokens, read as a prompt, in a short pass and alone."""
+        session = OpenVinoSession(self, compiled)
+        passes = [[1, 2, 3, 4, 5], [6, 7], [8]]
+        return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
 
 
 class OpenVinoSession(Session):
     """One text's blocks of keys and values, and a request that reads and writes them."""
 
-    def __init__(self, engine: OpenVino) -> None:
+    def __init__(self, engine: OpenVino, compiled: Any) -> None:
         import openvino as ov
 
         self._ov = ov
         self._engine = engine
-        self._request = engine.compiled.create_infer_request()
-        caches = [port for port in engine.compiled.inputs if "_cache." in port.any_name]
+        self._vocab = int(compiled.output("logits").partial_shape[-1].get_length())
+        self._request = compiled.create_infer_request()
+        caches = [port for port in compiled.inputs if "_cache." in port.any_name]
         self._caches = {port.any_name: port for port in caches}
         self._block = next(
             int(port.partial_shape[2].get_length()) for port in caches if "value" in port.any_name
         )
-        self._inputs = {port.any_name for port in engine.compiled.inputs} - self._caches.keys()
+        self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
         self._tensors: dict[str, Any] = {}
         self._blocks = 0
         self._length = 0
@@ -96,7 +115,7 @@ class OpenVinoSession(Session):
         if total > self._engine.context:
             raise ContextFull(total, self._engine.context)
         if not count:
-            return np.empty((0, self._engine.vocab), np.float32)
+            return np.empty((0, self._vocab), np.float32)
         blocks = -(-total // self._block)
         if blocks > self._blocks:
             self._grow(blocks)
@@ -116,7 +135,7 @@ class OpenVinoSession(Session):
             self._fresh = False
             self._engine.settled()
         logits: Rows = self._request.get_output_tensor(0).data
-        return logits.reshape(-1, self._engine.vocab)[:rows]
+        return logits.reshape(-1, self._vocab)[:rows]
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the rows behind them are written over by the next pass."""
@@ -180,6 +199,6 @@ def release_pages(weights: Path) -> None:
     path, dont_need = os.path.realpath(weights), 4  # MADV_DONTNEED
     for line in maps.read_text().splitlines():
         span, access, *_, name = line.split(maxsplit=5) if line.count(" ") >= 5 else (line, "", "")
-        if name == path and "w" not in access:
+        if name == path and access.endswith("p"):
             start, end = (int(part, 16) for part in span.split("-"))
             library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), dont_need)

@@ -34,6 +34,11 @@ def home() -> Path:
     return Path(chosen).expanduser() if chosen else platformdirs.user_data_path("localspec", appauthor=False)
 
 
+def compiled_folder(model: Path) -> Path:
+    """Where engines keep what they made of the model files in the folder `model`; it may not exist."""
+    return home() / "compiled" / disk.digest_of_text(str(model.resolve()))[:16]
+
+
 class Library:
     """The models below one folder. Several processes may use it at once."""
 
@@ -97,6 +102,7 @@ class Library:
             gone = partial_of(self.models, found.name)
             (self.models / found.name).rename(gone)
             shutil.rmtree(gone)
+            shutil.rmtree(compiled_folder(found.folder), ignore_errors=True)
 
     def _from_source(self, source: Source, progress: Progress) -> Model:
         entry = next((entry for entry in catalogue.entries() if source in entry.sources), None)
