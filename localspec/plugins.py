@@ -97,7 +97,7 @@ class Part:
 
     kind: str
     name: str
-    made_by: type
+    made_by: type[Any]
 
     @property
     def summary(self) -> str:

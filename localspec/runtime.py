@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from localspec import plugins
+from localspec import devices, plugins
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
+from localspec.core.proof import why_no_rewind
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.settle import Settler
 from localspec.core.tally import Tally
 from localspec.core.tokenizer import TextStream
-from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnknownModel, UnknownName
+from localspec.errors import (
+    BadValue,
+    ContextFull,
+    EmptyPrompt,
+    TooLittleMemory,
+    UnknownModel,
+    UnknownName,
+)
 from localspec.formats import vocabulary
-from localspec.library import Library, Model, Progress
+from localspec.library import Library, Model, Progress, verdicts
 from localspec.plugins import Spec
 
 if TYPE_CHECKING:
-    from localspec.core.contracts import Engine, Round, Tokens
+    from localspec.core.contracts import Engine, Round, Session, Tokens
 
-AUTO, OFF = "auto", "off"
+AUTO, OFF, OFF_PART = "auto", "off", "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which parts to use, as texts like `ngram:longest=4`. Device and threads are the engine's."""
+    """Which parts to use, as texts like `ngram:longest=4`. Device and threads are the engine's.
 
-    engine: str = "openvino"
+    `auto` as the engine is the one that suits the machine and the model.
+    """
+
+    engine: str = AUTO
     draft: str = AUTO
     lookahead: str = "measured"
     verifier: str = "exact"
@@ -40,7 +52,8 @@ class Choice:
 
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong part or option, before anything is loaded."""
-        engine_spec(self)
+        if self.engine != AUTO:
+            engine_spec(self.engine, self.device, self.threads)
         plugins.parse("lookaheads", self.lookahead)
         plugins.parse("verifiers", self.verifier)
         if self.draft.partition(":")[0] in plugins.names("drafters"):
@@ -74,33 +87,45 @@ class Answer:
 class Runtime:
     """A model that answers, with its draft. One text at a time; the cache is kept from text to text."""
 
-    def __init__(self, model: Model, choice: Choice, library: Library, progress: Progress) -> None:
+    def __init__(self, name: str, choice: Choice, library: Library, progress: Progress) -> None:
+        """Load the model called `name`, which is fetched when it is missing, and its draft.
+
+        Raises what a wrong choice, a model that cannot be had or read, a device that is not there and too
+        little memory raise.
+        """
+        self.engine_spec, self.engine_reason, model = find_engine(name, choice, library, progress)
         self.model = model
-        self.engine_spec = engine_spec(choice)
         self.lookahead_spec = plugins.parse("lookaheads", choice.lookahead)
         self.verifier_spec = plugins.parse("verifiers", choice.verifier)
-        draft, draft_model = find_draft(choice.draft, model, library, progress)
+        draft, draft_model, guessing = find_draft(choice, model, self.engine_spec, library, progress)
         self.draft_spec = draft
         self._off = "it was asked for" if choice.draft == OFF else None
         if draft_model is not None and not same_tokenizer(model, draft_model):
             vocabulary.check_same(model.tokenizer(), draft_model.tokenizer(), model.name, draft_model.name)
-        guessing = self._draft_engine()
+        self.making = own = Making(self.engine_spec, model)
+        self.draft_making = Making(guessing, draft_model) if draft_model else None
+        check_memory([own, self.draft_making] if self.draft_making else [own])
+        self.draft_engine: Engine | None = None
         with ThreadPoolExecutor(2) as pool:  # each of the three keeps one core busy
             tokenizer = pool.submit(model.tokenizer)
-            engine = pool.submit(guessing.make, draft_model.folder) if draft_model else None
-            self.engine: Engine = self.engine_spec.make(model.folder)
+            engine = pool.submit(self.draft_making.make) if self.draft_making not in (None, own) else None
+            self.engine: Engine = own.make()
             self.tokenizer = tokenizer.result()
-        self.target = Cursor(self.engine.session())
+            if self.draft_making:  # one engine serves both when they are the same
+                self.draft_engine = engine.result() if engine else self.engine
+        session = self.engine.session()
+        self.target = Cursor(session)
+        if draft.name != OFF_PART and (fault := own.fault(self.engine, session)):
+            self._off, draft, self.draft_engine = fault, plugins.parse("drafters", OFF_PART), None
         self.lookahead = self.lookahead_spec.make()
         self.verifier = self.verifier_spec.make()
-        needed = (engine.result(), self.engine.vocab) if engine else ()
+        needed = (self.draft_engine, self.engine.vocab) if self.draft_engine else ()
         self.drafter = draft.make(self.target, *needed)
 
     @property
-    def device(self) -> str:
-        """The device that the target runs on."""
-        setting = self.engine_spec.part.settings.get("device")
-        return str(self.engine_spec.options.get("device", setting.default if setting else "CPU"))
+    def draft_name(self) -> str | None:
+        """The name of the draft model, None without one."""
+        return self.draft_making.model.name if self.draft_making else None
 
     def encode(self, text: str, *, raw: bool) -> list[int]:
         """Return the tokens of a text: `raw` ones begin as the model's texts do, rendered ones are whole."""
@@ -169,15 +194,90 @@ class Runtime:
         nothing = f"`{self.draft_spec.name}` found nothing to guess"
         return self._off or self.lookahead.reason or nothing
 
-    def _draft_engine(self) -> Spec:
-        """Return the target's engine with the device and threads that the draft asks for."""
-        spec, asked = self.engine_spec, self.draft_spec.options
-        return with_options(spec, device=asked.get("device") or None, threads=asked.get("threads") or None)
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """An engine that is to be made of a model's files."""
+
+    spec: Spec
+    model: Model
+
+    @property
+    def path(self) -> Path:
+        """The files that the engine reads."""
+        return self.model.path_for(self.spec.name, self.spec.part.made_by.forms)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its weights take, about."""
+        return int(self.spec.part.made_by.weighs(self.path, **self.spec.options))
+
+    @property
+    def on_this_memory(self) -> bool:
+        """Tell whether the weights take the machine's own memory, not a card's."""
+        setting = self.spec.part.settings.get("device")
+        device = str(self.spec.options.get("device", setting.default if setting else "cpu")).lower()
+        return device == "cpu" or (device == AUTO and not devices.nvidia())
+
+    def make(self) -> Engine:
+        """Return the engine."""
+        made: Engine = self.spec.make(self.path)
+        return made
+
+    @property
+    def key(self) -> str:
+        """The name of what is found out about this model on this engine."""
+        library = devices.LIBRARIES.get(self.spec.name)
+        return verdicts.key(str(self.spec), library and library.version, verdicts.stamp(self.path))
+
+    def fault(self, engine: Engine, session: Session) -> str | None:
+        """Return why guesses cannot be taken back, None when they can; tried once for a model and engine."""
+        known = verdicts.read(self.key)
+        if "rewind" not in known:
+            known = {"rewind": why_no_rewind(session, engine.vocab)}
+            verdicts.add(self.key, **known)
+        found: str | None = known["rewind"]
+        return found
 
 
-def engine_spec(choice: Choice) -> Spec:
-    """Return the engine with its device and threads; raises BadValue for one that takes neither."""
-    return with_options(plugins.parse("engines", choice.engine), device=choice.device, threads=choice.threads)
+def find_engine(name: str, choice: Choice, library: Library, progress: Progress) -> tuple[Spec, str, Model]:
+    """Return the engine for the model called `name`, why that one, and the model.
+
+    `auto` is what `devices.choose` says; llama.cpp takes a GGUF that OpenVINO cannot read.
+    """
+    if choice.engine != AUTO:
+        spec = engine_spec(choice.engine, choice.device, choice.threads)
+        return spec, "it was asked for", library.resolve(name, progress, spec.part.made_by.forms)
+    chosen = devices.choose(choice.device)
+    model = library.resolve(name, progress, _forms(chosen.engine))
+    if chosen.engine == "torch" and choice.device is None:
+        needed = Making(engine_spec("torch", chosen.device), model).memory + devices.SPARE
+        chosen = devices.choose(fits=lambda there: there.free is None or needed < there.free)
+        model = library.resolve(name, progress, _forms(chosen.engine))
+    default = plugins.part("engines", chosen.engine).settings["device"].default
+    device = choice.device or (None if chosen.device == default else chosen.device)
+    if chosen.engine == "openvino" and model.form("openvino") is None:
+        return engine_spec("llamacpp", choice.device, choice.threads), "OpenVINO cannot read the model", model
+    return engine_spec(chosen.engine, device, choice.threads), chosen.reason, model
+
+
+def _forms(engine: str) -> tuple[str, ...]:
+    """Return the forms that will do for an engine that was chosen, not asked for."""
+    forms: tuple[str, ...] = plugins.part("engines", engine).made_by.forms
+    return (*forms, "gguf") if engine == "openvino" and devices.LIBRARIES["llamacpp"].version else forms
+
+
+def check_memory(makes: Sequence[Making]) -> None:
+    """Raise TooLittleMemory unless all weights fit in what is free, each file's counted once."""
+    sizes = {making.path: making.memory for making in makes if making.on_this_memory}
+    free = devices.free_memory()
+    if sizes and (needed := sum(sizes.values()) + devices.SPARE) > free:
+        raise TooLittleMemory(" and ".join(making.model.name for making in makes), needed, free)
+
+
+def engine_spec(text: str, device: str | None = None, threads: int | None = None) -> Spec:
+    """Return an engine with its device and threads; raises BadValue for one that takes neither."""
+    return with_options(plugins.parse("engines", text), device=device, threads=threads)
 
 
 def with_options(spec: Spec, **asked: Any) -> Spec:
@@ -198,27 +298,44 @@ def same_tokenizer(one: Model, other: Model) -> bool:
     return digests[0] is not None and digests[0] == digests[1]
 
 
-def find_draft(text: str, target: Model, library: Library, progress: Progress) -> tuple[Spec, Model | None]:
-    """Return the drafter that `text` means, and the draft model if it has one.
+def find_draft(
+    choice: Choice, target: Model, engine: Spec, library: Library, progress: Progress
+) -> tuple[Spec, Model | None, Spec]:
+    """Return the drafter that is asked for, the draft model if it has one, and the engine of that.
 
     `auto` is the catalogue's pair when it is on disk, else what the text itself repeats. A text that names no
-    part is a model's name.
+    part is a model's name. The draft's engine is the target's `engine` unless the draft asks for another.
     """
+    text = choice.draft
     if text == OFF:
-        return plugins.parse("drafters", "none"), None
+        return plugins.parse("drafters", OFF_PART), None, engine
     if text == AUTO:
         pair = library.find(target.draft) if target.draft else None
-        return (_model_draft(pair.name), pair) if pair else (plugins.parse("drafters", "ngram"), None)
+        if pair and any(map(pair.form, engine.part.made_by.forms)):
+            known = verdicts.read(Making(engine, target).key).get("drafts", {}).get(pair.name, {})
+            if known.get("same", True):
+                return _model_draft(pair.name), pair, engine
+            progress.say(f"`{pair.name}` is left out: `localspec doctor` saw it change the text")
+        return plugins.parse("drafters", "ngram"), None, engine
     name = text.partition(":")[0]
     if name in plugins.names("drafters"):
         spec = plugins.parse("drafters", text)
-        return spec, library.resolve(spec.options["name"], progress) if "name" in spec.options else None
+        if "name" not in spec.options:
+            return spec, None, engine
+        own = _draft_engine(engine, spec.options)
+        return spec, library.resolve(spec.options["name"], progress, own.part.made_by.forms), own
     try:
-        found = library.resolve(text, progress)
+        found = library.resolve(text, progress, engine.part.made_by.forms)
     except UnknownModel as error:
         near = [*plugins.names("drafters"), *(model.name for model in library.all())]
         raise UnknownName(f"There is no drafter or model called `{text}`", text, near) from error
-    return _model_draft(found.name), found
+    return _model_draft(found.name), found, engine
+
+
+def _draft_engine(target: Spec, asked: Mapping[str, Any]) -> Spec:
+    """Return the target's engine, or the one that the draft names, with the draft's device and threads."""
+    spec = plugins.parse("engines", asked["runs"]) if asked.get("runs") else target
+    return with_options(spec, device=asked.get("device") or None, threads=asked.get("threads") or None)
 
 
 def _model_draft(name: str) -> Spec:

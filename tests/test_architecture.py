@@ -19,7 +19,7 @@ FLOORS = [
     {"settings", "devices", "formats"},
     {"library"},
     {"engines", "drafters", "lookaheads", "verifiers", "steps", "dialects", "runtime", "build"},
-    {"chat", "bench"},
+    {"chat", "bench", "doctor"},
     {"agent", "server"},
     {"cli"},
     {"__main__", "__init__"},

@@ -39,8 +39,10 @@ def chat(
     ] = "auto",
     lookahead: Annotated[str, typer.Option(help="How far to guess: see `localspec parts`.")] = "measured",
     verifier: Annotated[str, typer.Option(help="How guesses are checked: exact or rejection.")] = "exact",
-    engine: Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")] = "openvino",
-    device: Annotated[str | None, typer.Option(help="The engine's device.", show_default="CPU")] = None,
+    engine: Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")] = "auto",
+    device: Annotated[
+        str | None, typer.Option(help="CPU, GPU, cuda ...: see `localspec devices`.", show_default="auto")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")
     ] = None,
@@ -101,12 +103,10 @@ def chat(
     given = {name: value for name, value in settings.items() if value is not None}
     sampling_of({}, given | {"temperature": given.get("temperature", 1.0)})  # refuse before a download
     choice = Choice(engine, draft, lookahead, verifier, device, threads)
-    library = Library()
     choice.check()
     with Terminal() as progress:
-        found = library.resolve(model, progress)
-        sampling = sampling_of(found.generation(), given)
-        runtime = Runtime(found, choice, library, progress)
+        runtime = Runtime(model, choice, Library(), progress)
+    sampling = sampling_of(runtime.model.generation(), given)
     talk = Chat(
         runtime, sampling=sampling, system=system, raw=raw, seed=seed, max_tokens=max_tokens, stop=stop or ()
     )
@@ -209,7 +209,8 @@ def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         },
         "model": runtime.model.name,
         "engine": str(runtime.engine_spec),
-        "device": runtime.device,
+        "engine_reason": runtime.engine_reason,
+        "device": runtime.engine.device,
     }
 
 
@@ -217,6 +218,7 @@ def in_words(answer: Answer, runtime: Runtime) -> str:
     """Return the line that `--stats` prints."""
     tally = answer.tally
     parts = [
+        f"{runtime.engine_spec.name} on {runtime.engine.device}: {runtime.engine_reason}",
         f"prompt {answer.prompt_tokens} tokens in {answer.prompt_seconds:.2f} s",
         f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} a second",
     ]

@@ -12,7 +12,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +107,12 @@ class Engine(ABC):
     vocab: int
     context: int
     device: str = "CPU"
+
+    @classmethod
+    def weighs(cls, path: Path, **options: Any) -> int:
+        """Return about how many bytes the weights take in memory, before anything is loaded."""
+        files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files)
 
     @abstractmethod
     def session(self) -> Session:

@@ -28,8 +28,9 @@ class ModelDraft(Drafter):
         name: Annotated[str, Option("the draft: an alias, a file or a folder")],
         device: Annotated[str, Option("its device, the target's when empty")] = "",
         threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
+        runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
     ) -> None:
-        del target, name, device, threads  # `runtime` has made the engine from them
+        del target, name, device, threads, runs  # `runtime` has made the engine from them
         self._engine = engine
         self._vocab = vocab  # of the target: rows may be padded to different widths
         self._cursor = Cursor(engine.session())

@@ -61,6 +61,11 @@ class OpenVino(Engine):
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
         self.vocab = int(self.compiled.output("logits").partial_shape[-1].get_length())
 
+    @classmethod
+    def weighs(cls, path: Path, **options: Any) -> int:
+        """Return the bytes of the weights file; what is packed takes as many as what it was packed from."""
+        return (path / "openvino_model.bin").stat().st_size
+
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
         return OpenVinoSession(self, self.compiled)

@@ -6,6 +6,7 @@ import functools
 import math
 import mmap
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ class GgufFile:
                 f"Join them first: `llama-gguf-split --merge {path.name} whole.gguf`",
             )
         return cls(path, data, metadata, tensors)
+
+    @property
+    def precision(self) -> str:
+        """The tensor type that most of the bytes have."""
+        sizes: Counter[str] = Counter()
+        for info in self.tensors.values():
+            sizes[info.kind] += info.size
+        return sizes.most_common(1)[0][0] if sizes else ""
 
     @property
     def architecture(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,7 +41,7 @@ def import_weights(
     """
     progress.step(f"Converting {source.path.name} to OpenVINO")
     if isinstance(source, GgufFile):
-        shape, precision = architecture.of_gguf(source), main_kind(source)
+        shape, precision = architecture.of_gguf(source), source.precision
         if minima is None:
             minima = shape.layers * 12 * shape.width**2 >= SMALL and (os.cpu_count() or 1) > FEW_CORES
         weights: Weights = GgufWeights(source, minima=minima)
@@ -73,14 +72,6 @@ def save(model: Any, into: Path) -> None:
         if "iostream error" not in str(error):
             raise
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(into)) from error
-
-
-def main_kind(file: GgufFile) -> str:
-    """Return the tensor type that most of a file's bytes have."""
-    sizes: Counter[str] = Counter()
-    for info in file.tensors.values():
-        sizes[info.kind] += info.size
-    return sizes.most_common(1)[0][0]
 
 
 def config(shape: Architecture, vocab: int) -> dict[str, Any]:

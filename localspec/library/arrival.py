@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from localspec.errors import DigestMismatch
+from localspec.errors import DigestMismatch, UnsupportedModel
 from localspec.formats.files import weight_files
 from localspec.library import disk, importing
 from localspec.library.manifest import Manifest, Place
 from localspec.library.progress import Progress
 from localspec.library.sources import Fetched
+
+Graph = Literal["must", "may", "no"]  # whether an import makes an OpenVINO graph
 
 ROOM = 1.8  # an import writes up to this many times the bytes it reads: four bits may become eight
 
@@ -53,37 +56,52 @@ class Arrival:
         """The files that hold the weights."""
         return [self.path] if self.kind == "gguf" else weight_files(self.path)
 
-    @property
-    def needed(self) -> int:
-        """How many bytes of disk an import takes, about."""
-        if self.kind == "openvino":
+    def needed(self, graph: Graph) -> int:
+        """Return how many bytes of disk an import takes, about."""
+        if self.kind == "openvino" or graph == "no":
             return 0
         return int(ROOM * sum(file.stat().st_size for file in self.files))
 
-    def fill(self, name: str, into: Path, progress: Progress) -> Manifest:
-        """Make the model's files in the folder `into` and describe them."""
+    def fill(self, name: str, into: Path, progress: Progress, graph: Graph) -> Manifest:
+        """Make the model's files in the folder `into` and describe them.
+
+        Raises UnsupportedModel for one that has no OpenVINO graph and must have it; where it only may have
+        one, that is said.
+        """
         places = [Place.of(file) for file in self.files] if self.source.startswith("file:") else []
         facts = self._facts(into, progress)
+        if self.kind != "openvino" and graph != "no":
+            facts |= self.graph(into, progress, graph)
         return Manifest(
             name=name,
             source=self.source,
             revision=self.revision,
             digests={self.path.name: self.digest} if self.digest else {},
             folder=str(self.path) if self.kind == "openvino" else "",
-            weights=self._keep(into) if self.kind == "gguf" else "",
+            weights="" if self.kind == "openvino" else self._keep(into),
             places=places,
             **facts,
         )
 
     def _facts(self, into: Path, progress: Progress) -> importing.Facts:
         if self.kind == "gguf":
-            return importing.from_gguf(self.path, into, progress)
+            return importing.from_gguf(self.path, into)
         if self.kind == "safetensors":
-            return importing.from_folder(self.path, into, progress)
+            return importing.from_folder(self.path, into)
         return importing.described(self.path)
 
+    def graph(self, into: Path, progress: Progress, graph: Graph) -> importing.Facts:
+        """Write the OpenVINO graph into the folder `into`; return what the manifest should say of it."""
+        try:
+            return importing.graph(self.path, into, progress)
+        except UnsupportedModel as error:
+            if graph == "must":
+                raise
+            progress.say(f"{error.message}; another engine may read it")
+            return {}
+
     def _keep(self, into: Path) -> str:
-        """Keep a GGUF for engines that read it: ours moves in, the user's stays where it is."""
+        """Keep the weights for engines that read them: our GGUF moves in, the user's files stay."""
         if not self.owned:
             return str(self.path)
         shutil.move(self.path, into / self.path.name)

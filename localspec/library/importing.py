@@ -38,27 +38,23 @@ _SAMPLING = {
 Facts = dict[str, Any]  # fields of a Manifest
 
 
-def from_gguf(path: Path, into: Path, progress: Progress) -> Facts:
-    """Fill the folder `into` from a GGUF file; return what the manifest should say of it."""
+def from_gguf(path: Path, into: Path) -> Facts:
+    """Fill `into` with all but the graph from a GGUF file; say what the manifest should."""
     from localspec.formats.gguf import GgufFile
-    from localspec.formats.ir import import_weights
 
     source = GgufFile.open(path)
-    # The vocabulary comes first: it is quick, and refuses what the long step would do in vain.
     vocabulary.from_gguf(source.metadata).save(str(into / "tokenizer.json"))
     write_json(into / "tokenizer_config.json", tokenizer_config(source.metadata))
     write_json(into / "generation_config.json", generation_config(source.metadata))
     template = source.metadata.get(TEMPLATE)
     if isinstance(template, str) and TOOLS_TEMPLATE not in source.metadata:
         (into / "chat_template.jinja").write_text(template, "utf-8")
-    facts = import_weights(source, into, progress)
     context = source.value("context_length", 0)
-    return _facts(f"imported from {path.name}", source.architecture, context, facts)
+    return _facts(path, source.architecture, context, source.precision)
 
 
-def from_folder(path: Path, into: Path, progress: Progress) -> Facts:
-    """Fill the folder `into` from a Hugging Face folder; return what the manifest should say of it."""
-    from localspec.formats.ir import import_weights
+def from_folder(path: Path, into: Path) -> Facts:
+    """Fill `into` with all but the graph from a Hugging Face folder; say what the manifest should."""
     from localspec.formats.safetensors import SafetensorsFolder
 
     source = SafetensorsFolder.open(path)
@@ -67,9 +63,18 @@ def from_folder(path: Path, into: Path, progress: Progress) -> Facts:
     for name in KEPT:
         if (path / name).is_file():
             shutil.copyfile(path / name, into / name)
-    facts = import_weights(source, into, progress)
     context = source.value("max_position_embeddings", 0)
-    return _facts(f"imported from {path.name}", source.architecture, context, facts)
+    return _facts(path, source.architecture, context, "")
+
+
+def graph(path: Path, into: Path, progress: Progress) -> Facts:
+    """Write the OpenVINO graph of a GGUF file or a Hugging Face folder into the folder `into`."""
+    from localspec.formats.gguf import GgufFile
+    from localspec.formats.ir import import_weights
+    from localspec.formats.safetensors import SafetensorsFolder
+
+    source = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
+    return dict(import_weights(source, into, progress))
 
 
 def described(path: Path) -> Facts:
@@ -83,13 +88,12 @@ def described(path: Path) -> Facts:
     }
 
 
-def _facts(event: str, architecture: str, context: Any, facts: Mapping[str, str]) -> Facts:
-    details = ", ".join(f"{key} {value}" for key, value in facts.items())
+def _facts(path: Path, architecture: str, context: Any, precision: str) -> Facts:
     return {
-        "history": [f"{event}: {details}" if details else event],
+        "history": [f"imported from {path.name}"],
         "architecture": architecture,
         "context": context if type(context) is int else 0,
-        "precision": facts.get("precision", ""),
+        "precision": precision,
     }
 
 

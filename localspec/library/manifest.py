@@ -35,7 +35,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     revision: str = ""
     digests: dict[str, str] = {}  # file -> sha256; a GGUF it was made from is among them
     sizes: dict[str, int] = {}  # file in the folder -> bytes
-    engine: str = "openvino"
     precision: str = ""
     architecture: str = ""
     context: int = 0  # tokens; 0: unknown
@@ -43,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""
     localspec: str = ""
     folder: str = ""  # where the files are when they are not beside this one, such as the hub's cache
-    weights: str = ""  # the GGUF it was made from: a name in the folder, or a path
+    weights: str = ""  # the GGUF or the Hugging Face folder it was made from: a name in the folder, or a path
     places: list[Place] = []
 
     def write(self, folder: Path) -> None:

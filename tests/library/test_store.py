@@ -52,7 +52,7 @@ def test_a_gguf_is_imported_once(
     model = library.resolve(str(path), said)
     digest = disk.digest_of(path, said)
     assert model.name == f"my model-{digest[:8]}"
-    assert model.gguf == path
+    assert model.form("gguf") == path
     assert sorted(file.name for file in model.folder.iterdir()) == [
         "chat_template.jinja",
         "generation_config.json",

@@ -52,8 +52,7 @@ PROMPTS = {
 def open_runtime(model: str, **choice: str) -> Runtime:
     library = Library()
     with Terminal() as progress:
-        found = library.resolve(model, progress)
-        return Runtime(found, Choice(**choice), library, progress)
+        return Runtime(model, Choice(**choice), library, progress)
 
 
 def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:

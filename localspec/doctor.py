@@ -1,0 +1,230 @@
+"""What can be found out about a model on this machine: does it rewind and agree, and what does a pass cost.
+
+Nothing is printed; what matters later is kept as a verdict.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from time import perf_counter
+from typing import Any
+
+from localspec import devices, plugins
+from localspec.core.contracts import Drafter, Engine, Round, Session
+from localspec.core.cursor import Cursor
+from localspec.core.decode import decode
+from localspec.core.parity import ROUNDED, first_difference
+from localspec.core.proof import why_no_rewind
+from localspec.core.sampler import Sampler, Sampling
+from localspec.core.settle import Settler
+from localspec.core.tokenizer import TextStream
+from localspec.errors import PromptError
+from localspec.library import Library, Progress, verdicts
+from localspec.runtime import OFF_PART, Choice, Making, Runtime, engine_spec
+
+PROMPTS = (
+    "Count from one to ten in words.",
+    "Write a Python function that returns the largest of three numbers.",
+    "Name three rivers in Europe and say where each of them ends.",
+)
+ANSWER = 48  # tokens of each answer
+GUESSES = 4  # a round
+WIDTHS = (1, 2, 4, 8, 16)  # tokens of a pass
+CONTEXTS = (64, 1024)  # tokens before it
+REPEAT = 5
+LONG = 300  # tokens that the longer proof of a rewind keeps
+CACHE = 4096  # tokens for which caches are estimated
+PACKAGES = (
+    *("localspec", "openvino", "llama-cpp-python", "torch", "transformers", "nncf"),
+    *("tokenizers", "huggingface-hub", "numpy"),
+)
+
+Record = dict[str, Any]
+
+
+def versions() -> Record:
+    """Return the versions of Python, this system and the packages that matter; None for a missing one."""
+    return {"python": platform.python_version(), "system": platform.platform()} | {
+        name: _version(name) for name in PACKAGES
+    }
+
+
+def examine(name: str, choice: Choice, library: Library, progress: Progress) -> Record:
+    """Return everything that is found out about the model called `name` and its draft.
+
+    Raises what loading raises. Times are in milliseconds, memory in bytes. `sound` is False when a rewind
+    leaves a trace, or when the draft or the device changes the text beyond a near tie.
+    """
+    started = perf_counter()
+    runtime = Runtime(name, choice, library, progress)
+    loaded = perf_counter() - started
+    progress.step("Rewinding")
+    rewind = _rewind(runtime.engine)
+    progress.step("Comparing text with the draft and without")
+    texts = _texts(runtime)
+    progress.step("Comparing text with the CPU's")
+    agreement = _agreement(runtime)
+    progress.step("Timing passes")
+    curve = {str(context): times for context in CONTEXTS if (times := _curve(runtime.engine, context))}
+    ratio = _draft_ratio(runtime, curve)
+    found = {
+        "model": runtime.model.name,
+        "precision": runtime.model.manifest.precision,
+        "engine": str(runtime.engine_spec),
+        "engine_reason": runtime.engine_reason,
+        "device": runtime.engine.device,
+        "load_seconds": round(loaded, 2),
+        "rewind": rewind,
+        "draft": str(runtime.draft_spec),
+        "texts": texts,
+        "cpu": agreement,
+        "pass_milliseconds": curve,
+        "draft_ratio": ratio,
+        "memory": _memory(runtime),
+    }
+    sound = rewind["fault"] is None and all(text["same"] for text in [*texts, *(agreement or ())])
+    _keep(runtime, found)
+    return found | {"sound": sound}
+
+
+def _rewind(engine: Engine) -> Record:
+    """Prove a rewind in a short text and in a longer one, which leaves a sliding window behind."""
+    faults = {}
+    for kept in (12, min(LONG, engine.context // 2)):
+        try:
+            faults[kept] = why_no_rewind(engine.session(), engine.vocab, kept)
+        except PromptError:  # longer than the engine was compiled for
+            continue
+    return {"kept": list(faults), "fault": next(filter(None, faults.values()), None)}
+
+
+def _texts(runtime: Runtime) -> list[Record]:
+    """Compare greedy answers with four guesses a round to plain ones."""
+    found = []
+    for prompt in PROMPTS:
+        tokens = _encoded(runtime, prompt)
+        plain = _greedy(runtime, tokens, plugins.parse("drafters", OFF_PART).make(runtime.target))
+        drafted = _greedy(runtime, tokens, runtime.drafter)
+        record = _compared(prompt, tokens, _told(plain), _told(drafted), runtime.engine)
+        found.append(record | {"guessed": sum(last.drafted for last in drafted)})
+    return found
+
+
+def _agreement(runtime: Runtime) -> list[Record] | None:
+    """Compare plain answers of a device to the CPU's; None where the device is the CPU."""
+    spec = runtime.engine_spec
+    if spec.name != "npu" and runtime.engine.device.upper() == "CPU":
+        return None
+    name = "openvino" if spec.name == "npu" else spec.name
+    device = "CPU" if name == "openvino" else "cpu"
+    engine: Engine = Making(engine_spec(name, device), runtime.model).make()
+    target, none = Cursor(engine.session()), plugins.parse("drafters", OFF_PART)
+    found = []
+    for prompt in PROMPTS:
+        tokens = _encoded(runtime, prompt)
+        theirs = _greedy(runtime, tokens, none.make(runtime.target))
+        ours = _greedy(runtime, tokens, none.make(target), target)
+        found.append(_compared(prompt, tokens, _told(ours), _told(theirs), engine))
+    return found
+
+
+def _greedy(
+    runtime: Runtime, prompt: list[int], drafter: Drafter, target: Cursor | None = None
+) -> list[Round]:
+    """Return the rounds of a greedy answer; the target has read the prompt but for its last token."""
+    target = target or runtime.target
+    target.read([], rows=0)
+    target.read(prompt[:-1], rows=0)
+    settler = Settler(
+        TextStream(runtime.tokenizer), stop_tokens=runtime.model.stop_tokens(), stop=(), room=ANSWER
+    )
+    lookahead = plugins.parse("lookaheads", f"fixed:tokens={GUESSES}").make()
+    verifier = plugins.parse("verifiers", "exact").make()
+    return list(decode(prompt, target, drafter, lookahead, verifier, Sampler(Sampling()), settler))
+
+
+def _told(rounds: Sequence[Round]) -> list[int]:
+    return [token for last in rounds for token in last.tokens]
+
+
+def _compared(prompt: str, tokens: list[int], plain: list[int], other: list[int], engine: Engine) -> Record:
+    """Return whether two answers are the same, and by how many logits the first other token lost."""
+    found = first_difference(plain, other, engine=engine, prompt=tokens, tolerance=ROUNDED)
+    record: Record = {"prompt": prompt, "tokens": len(plain), "same": found is None or found.tie}
+    return record if found is None else record | {"differs_at": found.at, "gap": round(found.gap, 4)}
+
+
+def _encoded(runtime: Runtime, prompt: str) -> list[int]:
+    template = runtime.model.template()
+    if template is None:
+        return runtime.encode(prompt, raw=True)
+    return runtime.encode(template.render([{"role": "user", "content": prompt}]), raw=False)
+
+
+def _curve(engine: Engine, context: int) -> dict[str, float]:
+    """Return the least milliseconds of a pass over WIDTHS tokens after `context` ones; empty for no room."""
+    if context + max(WIDTHS) > engine.context:
+        return {}
+    session, text = engine.session(), [at % engine.vocab for at in range(3, 3 + context)]
+    try:
+        session.forward(text, 0)
+    except PromptError:
+        return {}
+    best: dict[str, float] = {}
+    for _ in range(REPEAT):
+        for width in WIDTHS:
+            _back(session, text)
+            started = perf_counter()
+            session.forward(text[:width], width)
+            spent = round(1000 * (perf_counter() - started), 2)
+            best[str(width)] = min(spent, best.get(str(width), spent))
+    return best
+
+
+def _back(session: Session, text: list[int]) -> None:
+    """Rewind to the end of `text`, reading again what the session could not keep."""
+    session.forward(text[session.rewind(len(text)) :], 0)
+
+
+def _draft_ratio(runtime: Runtime, curve: Record) -> float | None:
+    """Return what a guess costs as a share of a one-token pass; None without a draft model."""
+    if runtime.draft_engine is None or not curve:
+        return None
+    context = next(iter(curve))
+    target, guess = float(curve[context]["1"]), _curve(runtime.draft_engine, int(context))["1"]
+    return round(guess / target, 3)
+
+
+def _memory(runtime: Runtime) -> Record:
+    """Estimate the bytes of weights and of caches of CACHE tokens; a file that both share counts once."""
+    own, other = runtime.making, runtime.draft_making
+    shared = other is None or other == own
+    found = {
+        "target": own.memory,
+        "draft": 0 if shared or other is None else other.memory,
+        "target_cache": own.model.cache_bytes() * CACHE,
+        "draft_cache": 0 if other is None else other.model.cache_bytes() * CACHE,
+    }
+    return found | {"cache_tokens": CACHE, "total": sum(found.values()), "free": devices.free_memory()}
+
+
+def _keep(runtime: Runtime, found: Record) -> None:
+    """Keep what later runs decide by."""
+    name = runtime.making.key
+    known = verdicts.read(name).get("drafts", {})
+    drafts = {runtime.draft_name: {"same": all(text["same"] for text in found["texts"])}}
+    verdicts.add(
+        name,
+        rewind=found["rewind"]["fault"],
+        pass_milliseconds=found["pass_milliseconds"],
+        drafts=known | (drafts if runtime.draft_name else {}),
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,189 @@
+"""How parts are put together: the engine for a model, the draft, memory, and what is known from before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny
+
+from localspec import devices, runtime
+from localspec.core.sampler import Sampling
+from localspec.engines.toy import Toy
+from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
+from localspec.library import Library, Model, Silent, verdicts
+from localspec.runtime import Choice, Making, Runtime, engine_spec, find_draft, find_engine
+
+
+class Said(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    return Library()
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    return tiny.write_gguf(tiny.make("llama", "Q8_0"), tmp_path / "small.gguf")
+
+
+@pytest.fixture
+def windowed(tmp_path: Path) -> Path:
+    return tiny.write_gguf(
+        tiny.make("llama", "Q8_0"), tmp_path / "windowed.gguf", attention__sliding_window=16
+    )
+
+
+def without(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    library = replace(devices.LIBRARIES[engine], module="no_such_module")
+    monkeypatch.setitem(devices.LIBRARIES, engine, library)
+
+
+def test_auto_is_openvino_on_this_machine(library: Library, gguf: Path) -> None:
+    spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
+    assert str(spec) == "openvino"
+    assert reason
+    assert model.form("openvino")
+
+
+def test_auto_takes_llamacpp_for_what_openvino_cannot_read(
+    library: Library, windowed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(devices.LIBRARIES, "llamacpp", devices.Library("json", "pytest", "gguf"))
+    spec, reason, model = find_engine(str(windowed), Choice(threads=2), library, Silent())
+    assert str(spec) == "llamacpp:threads=2"
+    assert reason == "OpenVINO cannot read the model"
+    assert model.form("gguf") == windowed
+
+
+def test_auto_takes_a_card_that_the_model_fits_in(
+    library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = devices.Device("torch", "cuda:0", "NVIDIA H100", "cuda", 80_000_000_000, 70_000_000_000)
+    monkeypatch.setattr(devices, "nvidia", lambda: True)
+    monkeypatch.setattr(devices, "_cuda", lambda: [card])
+    spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
+    assert (str(spec), reason) == ("torch:device=cuda:0", "NVIDIA H100 is there")
+    assert model.form("openvino") is None
+    monkeypatch.setitem(devices.LIBRARIES, "torch", devices.Library("json", "pytest", "export"))
+    monkeypatch.setattr(devices, "_cuda", lambda: [replace(card, free=1_000_000)])
+    spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
+    assert (str(spec), reason) == ("openvino", "an NVIDIA card is there, and the model does not fit")
+    assert model.form("openvino")
+
+
+def test_without_llamacpp_such_a_model_is_refused(
+    library: Library, windowed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(monkeypatch, "llamacpp")
+    with pytest.raises(UnsupportedModel, match="sliding window"):
+        find_engine(str(windowed), Choice(), library, Silent())
+
+
+def test_an_engine_that_is_asked_for_gets_its_form(library: Library, gguf: Path) -> None:
+    spec, reason, model = find_engine(str(gguf), Choice(engine="llamacpp"), library, Silent())
+    assert (str(spec), reason) == ("llamacpp", "it was asked for")
+    assert model.form("openvino") is None
+
+
+def test_an_option_that_an_engine_does_not_have_is_refused(library: Library) -> None:
+    with pytest.raises(BadValue, match="no option called `threads`"):
+        engine_spec("toy", threads=2)
+
+
+def test_too_little_memory_is_said_before_loading(
+    library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "free_memory", lambda: 100_000_000)
+    with pytest.raises(
+        TooLittleMemory, match=r"needs about 0\.4 GB of memory and 0\.1 GB are free"
+    ) as caught:
+        Runtime(str(gguf), Choice(), library, Silent())
+    assert caught.value.needed > caught.value.free == 100_000_000
+
+
+def test_a_card_has_memory_of_its_own(library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = library.resolve(str(gguf), Silent())
+    for text, own in (("openvino", True), ("openvino:device=GPU", False), ("torch:device=cuda:0", False)):
+        assert Making(engine_spec(text), model).on_this_memory is own
+    monkeypatch.setattr(devices, "nvidia", lambda: True)
+    assert not Making(engine_spec("torch"), model).on_this_memory
+    monkeypatch.setattr(devices, "nvidia", lambda: False)
+    assert Making(engine_spec("torch"), model).on_this_memory
+
+
+def pair(library: Library, gguf: Path) -> Model:
+    """Return a model that is its own draft by the catalogue."""
+    model = library.resolve(str(gguf), Silent())
+    return replace(model, draft=model.name)
+
+
+def test_auto_takes_the_pair_unless_the_doctor_saw_it_change_the_text(library: Library, gguf: Path) -> None:
+    model, spec = pair(library, gguf), engine_spec("openvino")
+    draft, found, _ = find_draft(Choice(), model, spec, library, Silent())
+    assert (draft.name, found and found.name) == ("model", model.name)
+    verdicts.add(Making(spec, model).key, drafts={model.name: {"same": False}})
+    said = Said()
+    draft, found, _ = find_draft(Choice(), model, spec, library, said)
+    assert (draft.name, found) == ("ngram", None)
+    assert "localspec doctor" in said.lines[0]
+    other = engine_spec("openvino:group=0")  # the verdict is about another arithmetic
+    assert find_draft(Choice(), model, other, library, Silent())[0].name == "model"
+
+
+def test_a_draft_may_ask_for_a_device_and_an_engine(library: Library, gguf: Path) -> None:
+    model, spec = pair(library, gguf), engine_spec("openvino:kv=f32")
+    for draft, expected in (
+        (f"model:name={gguf},device=GPU", "openvino:kv=f32,device=GPU"),
+        (f"model:name={gguf},runs=llamacpp,threads=1", "llamacpp:threads=1"),
+    ):
+        assert str(find_draft(Choice(draft=draft), model, spec, library, Silent())[2]) == expected
+
+
+def test_one_engine_serves_a_model_that_drafts_for_itself(library: Library, gguf: Path) -> None:
+    found = Runtime(str(gguf), Choice(draft=f"model:name={gguf}"), library, Silent())
+    assert found.draft_engine is found.engine
+    other = Runtime(str(gguf), Choice(draft=f"model:name={gguf},threads=1"), library, Silent())
+    assert other.draft_engine is not other.engine
+
+
+def test_a_model_that_cannot_rewind_is_not_guessed_for(
+    library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Making, "make", lambda making: Toy(width=96, grain=0))
+    found = Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
+    assert found.draft_spec.name == "ngram"
+    answer, rounds = found.answer([3, 1, 3, 1, 3, 1], sampling=Sampling(), max_tokens=8)
+    assert sum(last.drafted for last in rounds) == 0
+    assert answer.reason == "its state cannot be taken back"
+
+
+def test_a_rewind_is_proved_once(library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs: list[int] = []
+
+    def prove(session: object, vocab: int) -> None:
+        proofs.append(vocab)
+
+    monkeypatch.setattr(runtime, "why_no_rewind", prove)
+    for _ in range(2):
+        Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
+    Runtime(str(gguf), Choice(draft="off", engine="openvino:kv=f32"), library, Silent())
+    assert proofs == [96]
+    Runtime(str(gguf), Choice(draft="ngram", engine="openvino:kv=f32"), library, Silent())
+    assert proofs == [96, 96]
+
+
+def test_verdicts_survive_damage(library: Library) -> None:
+    verdicts.add("a", rewind=None)
+    verdicts.add("a", more=1)
+    assert verdicts.read("a") == {"rewind": None, "more": 1}
+    (library.home / "verdicts" / "a.json").write_text("{")
+    assert verdicts.read("a") == {}
