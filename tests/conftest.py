@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from localspec import plugins
+from localspec import devices, plugins
 from localspec.core.contracts import Drafter, Lookahead, Round, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
@@ -21,6 +21,7 @@ from localspec.engines import openvino
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
 
+CARD = devices.nvidia()
 LARGE = bool(os.environ.get("LOCALSPEC_TEST_LARGE"))
 
 PROMPT = (3, 1, 4, 1, 5, 9, 2, 6)
@@ -84,8 +85,9 @@ def ask_toy(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that need gigabytes of models, unless they were asked for."""
-    left_out = [] if LARGE else [item for item in items if item.get_closest_marker("large")]
+    """Leave out the tests that need gigabytes of models, unless asked for, or a card that is not here."""
+    absent = [name for name, there in (("large", LARGE), ("cuda", CARD)) if not there]
+    left_out = [item for item in items if any(map(item.get_closest_marker, absent))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
