@@ -87,11 +87,18 @@ class Answer:
 class Runtime:
     """A model that answers, with its draft. One text at a time; the cache is kept from text to text."""
 
-    def __init__(self, name: str, choice: Choice, library: Library, progress: Progress) -> None:
+    def __init__(
+        self,
+        name: str,
+        choice: Choice,
+        library: Library,
+        progress: Progress,
+        loaded: Sequence[tuple[Making, Engine]] = (),
+    ) -> None:
         """Load the model called `name`, which is fetched when it is missing, and its draft.
 
-        Raises what a wrong choice, a model that cannot be had or read, a device that is not there and too
-        little memory raise.
+        Engines that are `loaded` already are used where they are what is needed. Raises what a wrong choice,
+        a model that cannot be had or read, a device that is not there and too little memory raise.
         """
         self.engine_spec, self.engine_reason, model = find_engine(name, choice, library, progress)
         self.model = model
@@ -104,23 +111,32 @@ class Runtime:
             vocabulary.check_same(model.tokenizer(), draft_model.tokenizer(), model.name, draft_model.name)
         self.making = own = Making(self.engine_spec, model)
         self.draft_making = Making(guessing, draft_model) if draft_model else None
-        check_memory([own, self.draft_making] if self.draft_making else [own])
-        self.draft_engine: Engine | None = None
-        with ThreadPoolExecutor(2) as pool:  # each of the three keeps one core busy
+        needed = list(dict.fromkeys([own, self.draft_making or own]))
+        engines = dict(loaded)
+        check_memory([making for making in needed if making not in engines])
+        with ThreadPoolExecutor(3) as pool:  # each of the three keeps one core busy
             tokenizer = pool.submit(model.tokenizer)
-            engine = pool.submit(self.draft_making.make) if self.draft_making not in (None, own) else None
-            self.engine: Engine = own.make()
+            making = {making: pool.submit(making.make) for making in needed if making not in engines}
+            engines |= {making: made.result() for making, made in making.items()}
             self.tokenizer = tokenizer.result()
-            if self.draft_making:  # one engine serves both when they are the same
-                self.draft_engine = engine.result() if engine else self.engine
+        self.engine: Engine = engines[own]
+        self.draft_engine = engines[self.draft_making] if self.draft_making else None
         session = self.engine.session()
         self.target = Cursor(session)
         if draft.name != OFF_PART and (fault := own.fault(self.engine, session)):
             self._off, draft, self.draft_engine = fault, plugins.parse("drafters", OFF_PART), None
         self.lookahead = self.lookahead_spec.make()
         self.verifier = self.verifier_spec.make()
-        needed = (self.draft_engine, self.engine.vocab) if self.draft_engine else ()
-        self.drafter = draft.make(self.target, *needed)
+        given = (self.draft_engine, self.engine.vocab) if self.draft_engine else ()
+        self.drafter = draft.make(self.target, *given)
+
+    @property
+    def engines(self) -> list[tuple[Making, Engine]]:
+        """The engines that are loaded, for another runtime to share."""
+        own = [(self.making, self.engine)]
+        return (
+            [*own, (self.draft_making, self.draft_engine)] if self.draft_making and self.draft_engine else own
+        )
 
     @property
     def draft_name(self) -> str | None:
@@ -195,12 +211,20 @@ class Runtime:
         return self._off or self.lookahead.reason or nothing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Making:
-    """An engine that is to be made of a model's files."""
+    """An engine that is to be made of a model's files; two are the same when spec and files are."""
 
     spec: Spec
     model: Model
+
+    def __hash__(self) -> int:
+        return hash((str(self.spec), self.model.folder))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Making):
+            return NotImplemented
+        return (str(self.spec), self.model.folder) == (str(other.spec), other.model.folder)
 
     @property
     def path(self) -> Path:
