@@ -20,6 +20,10 @@ from localspec.errors import UnknownDevice
 AUTO = "auto"
 NVIDIA = ("/proc/driver/nvidia/version", "/dev/dxg")  # the second: Windows' subsystem for Linux
 GAUDI = "/sys/module/habanalabs"
+PACKAGES = (
+    *("localspec", "openvino", "llama-cpp-python", "torch", "transformers", "nncf"),
+    *("tokenizers", "huggingface-hub", "numpy"),
+)
 SPARE = 400_000_000  # bytes that an engine takes beside weights and cache
 
 
@@ -260,6 +264,19 @@ def _vector() -> str:
     widest = next((title for flag, title in named.items() if has.get(flag)), "")
     extras = {"AVX512VNNI": "VNNI", "AVX512_SPR": "FP16", "ASIMDDP": "dot product"}
     return " ".join([widest, *(title for flag, title in extras.items() if has.get(flag))]).strip()
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of Python, this system and the packages that matter; None for a missing one."""
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    return found | {name: _version(name) for name in PACKAGES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def as_values() -> dict[str, Any]:

@@ -5,14 +5,13 @@ Nothing is printed; what matters later is kept as a verdict.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import Any
 
 from localspec import devices, plugins
-from localspec.core.contracts import Drafter, Engine, Round, Session
+from localspec.core.contracts import Drafter, Engine, Round
+from localspec.core.costs import curves, pass_milliseconds
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
 from localspec.core.parity import ROUNDED, first_difference
@@ -31,24 +30,9 @@ PROMPTS = (
 )
 ANSWER = 48  # tokens of each answer
 GUESSES = 4  # a round
-WIDTHS = (1, 2, 4, 8, 16)  # tokens of a pass
-CONTEXTS = (64, 1024)  # tokens before it
-REPEAT = 5
 LONG = 300  # tokens that the longer proof of a rewind keeps
 CACHE = 4096  # tokens for which caches are estimated
-PACKAGES = (
-    *("localspec", "openvino", "llama-cpp-python", "torch", "transformers", "nncf"),
-    *("tokenizers", "huggingface-hub", "numpy"),
-)
-
 Record = dict[str, Any]
-
-
-def versions() -> Record:
-    """Return the versions of Python, this system and the packages that matter; None for a missing one."""
-    return {"python": platform.python_version(), "system": platform.platform()} | {
-        name: _version(name) for name in PACKAGES
-    }
 
 
 def examine(name: str, choice: Choice, library: Library, progress: Progress) -> Record:
@@ -67,7 +51,7 @@ def examine(name: str, choice: Choice, library: Library, progress: Progress) -> 
     progress.step("Comparing text with the CPU's")
     agreement = _agreement(runtime)
     progress.step("Timing passes")
-    curve = {str(context): times for context in CONTEXTS if (times := _curve(runtime.engine, context))}
+    curve = curves(runtime.engine)
     ratio = _draft_ratio(runtime, curve)
     found = {
         "model": runtime.model.name,
@@ -163,37 +147,12 @@ def _encoded(runtime: Runtime, prompt: str) -> list[int]:
     return runtime.encode(template.render([{"role": "user", "content": prompt}]), raw=False)
 
 
-def _curve(engine: Engine, context: int) -> dict[str, float]:
-    """Return the least milliseconds of a pass over WIDTHS tokens after `context` ones; empty for no room."""
-    if context + max(WIDTHS) > engine.context:
-        return {}
-    session, text = engine.session(), [at % engine.vocab for at in range(3, 3 + context)]
-    try:
-        session.forward(text, 0)
-    except PromptError:
-        return {}
-    best: dict[str, float] = {}
-    for _ in range(REPEAT):
-        for width in WIDTHS:
-            _back(session, text)
-            started = perf_counter()
-            session.forward(text[:width], width)
-            spent = round(1000 * (perf_counter() - started), 2)
-            best[str(width)] = min(spent, best.get(str(width), spent))
-    return best
-
-
-def _back(session: Session, text: list[int]) -> None:
-    """Rewind to the end of `text`, reading again what the session could not keep."""
-    session.forward(text[session.rewind(len(text)) :], 0)
-
-
 def _draft_ratio(runtime: Runtime, curve: Record) -> float | None:
     """Return what a guess costs as a share of a one-token pass; None without a draft model."""
     if runtime.draft_engine is None or not curve:
         return None
     context = next(iter(curve))
-    target, guess = float(curve[context]["1"]), _curve(runtime.draft_engine, int(context))["1"]
+    target, guess = float(curve[context]["1"]), pass_milliseconds(runtime.draft_engine, int(context))["1"]
     return round(guess / target, 3)
 
 
@@ -221,10 +180,3 @@ def _keep(runtime: Runtime, found: Record) -> None:
         pass_milliseconds=found["pass_milliseconds"],
         drafts=known | (drafts if runtime.draft_name else {}),
     )
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

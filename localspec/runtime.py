@@ -27,7 +27,7 @@ from localspec.errors import (
     UnknownName,
 )
 from localspec.formats import vocabulary
-from localspec.library import Library, Model, Progress, verdicts
+from localspec.library import Library, Model, Progress, tuned, verdicts
 from localspec.plugins import Spec
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Choice:
     verifier: str = "exact"
     device: str | None = None
     threads: int | None = None
+    tuned: bool = False  # whether a setting that `localspec tune` found may take the place of this one
 
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong part or option, before anything is loaded."""
@@ -100,6 +101,7 @@ class Runtime:
         Engines that are `loaded` already are used where they are what is needed. Raises what a wrong choice,
         a model that cannot be had or read, a device that is not there and too little memory raise.
         """
+        choice, self.tuned = find_tuned(name, choice, library, progress)
         self.engine_spec, self.engine_reason, model = find_engine(name, choice, library, progress)
         self.model = model
         self.lookahead_spec = plugins.parse("lookaheads", choice.lookahead)
@@ -262,6 +264,17 @@ class Making:
             verdicts.add(self.key, **known)
         found: str | None = known["rewind"]
         return found
+
+
+def find_tuned(
+    name: str, choice: Choice, library: Library, progress: Progress
+) -> tuple[Choice, float | None]:
+    """Return the setting that was found best for the model called `name`, and its gain; else `choice`."""
+    if not choice.tuned:
+        return choice, None
+    model = library.resolve(name, progress, _forms(devices.choose().engine))
+    known = tuned.read(model)
+    return (Choice(**known["choice"]), known["gain"]) if known else (choice, None)
 
 
 def find_engine(name: str, choice: Choice, library: Library, progress: Progress) -> tuple[Spec, str, Model]:

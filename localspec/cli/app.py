@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import chat, console, devices, doctor, parts
+from localspec.cli import bench, chat, console, devices, doctor, parts, tune
 from localspec.errors import LocalspecError, UsageError
 
 INTERRUPTED = 130
@@ -21,9 +21,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("chat", help=chat.HELP, epilog=chat.EPILOG)(chat.chat)
+app.command("bench", help=bench.HELP, epilog=bench.EPILOG)(bench.bench)
 app.command("devices", help=devices.HELP, epilog=devices.EPILOG)(devices.devices)
 app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)
 app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
+
+app.command("tune", help=tune.HELP, epilog=tune.EPILOG)(tune.tune)
 
 
 def _version(asked: bool) -> None:

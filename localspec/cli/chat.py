@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -103,6 +104,7 @@ def chat(
     given = {name: value for name, value in settings.items() if value is not None}
     sampling_of({}, given | {"temperature": given.get("temperature", 1.0)})  # refuse before a download
     choice = Choice(engine, draft, lookahead, verifier, device, threads)
+    choice = replace(choice, tuned=choice == Choice())  # what was asked for is not second-guessed
     choice.check()
     with Terminal() as progress:
         runtime = Runtime(model, choice, Library(), progress)
@@ -210,6 +212,7 @@ def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         "model": runtime.model.name,
         "engine": str(runtime.engine_spec),
         "engine_reason": runtime.engine_reason,
+        "tuned": runtime.tuned,
         "device": runtime.engine.device,
     }
 
@@ -217,8 +220,9 @@ def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
 def in_words(answer: Answer, runtime: Runtime) -> str:
     """Return the line that `--stats` prints."""
     tally = answer.tally
+    why = f"tuned, {runtime.tuned:.2f} times the default" if runtime.tuned else runtime.engine_reason
     parts = [
-        f"{runtime.engine_spec.name} on {runtime.engine.device}: {runtime.engine_reason}",
+        f"{runtime.engine_spec.name} on {runtime.engine.device}: {why}",
         f"prompt {answer.prompt_tokens} tokens in {answer.prompt_seconds:.2f} s",
         f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} a second",
     ]

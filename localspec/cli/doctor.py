@@ -36,11 +36,11 @@ def doctor(
 ) -> None:
     """Print what is found out."""
     from localspec import devices
-    from localspec.doctor import examine, versions
+    from localspec.doctor import examine
     from localspec.library import Library, Terminal
     from localspec.runtime import Choice
 
-    found: dict[str, Any] = {"versions": versions(), "machine": devices.as_values()}
+    found: dict[str, Any] = {"versions": devices.versions(), "machine": devices.as_values()}
     if model is not None:
         choice = Choice(engine, draft, device=device, threads=threads)
         choice.check()

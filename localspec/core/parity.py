@@ -1,6 +1,6 @@
 """Are two answers the same? On an engine that rounds by the width of a pass, up to a near tie.
 
-Where they differ first, the target is asked again, one token at a time: it would have to choose the other
+Where they differ first, the target is asked again, one token at a time: it would have to choose either
 token if its logit were a little higher. For greedy text that is a gap between two logits; for sampled text
 it is the same gap after the noise of the seed.
 """
@@ -56,9 +56,13 @@ def first_difference(
     row = one_by_one(engine, prompt, plain[:shared])
     sampler = Sampler(sampling or Sampling(), seed=seed, answer_from=len(prompt))
     gap = float(row[plain[shared]] - row[other[shared]])
-    said = sampler.choose(row, before) == plain[shared]
-    row[other[shared]] += tolerance
-    tie = said and sampler.choose(row, before) == other[shared]
+
+    def near(token: int) -> bool:
+        lifted = row.copy()
+        lifted[token] += tolerance
+        return sampler.choose(lifted, before) == token
+
+    tie = near(plain[shared]) and near(other[shared])
     return Difference(shared, plain[shared], other[shared], gap, tie)
 
 

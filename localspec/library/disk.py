@@ -99,6 +99,19 @@ def size_of(path: Path) -> int:
         return -1
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all; raises StorageError."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with writing(path.absolute().parent), partial.open("wb") as file:
+            file.write(text.encode())
+            synced(file)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def synced(file: BinaryIO) -> None:
     """Make sure what was written is on the disk."""
     file.flush()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from localspec.library import disk
 
 FILE = "model.toml"
 
@@ -49,13 +50,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Write it into `folder`, whole or not at all."""
         import tomli_w
 
-        text = tomli_w.dumps(_without_empty(msgspec.to_builtins(self)))
-        partial = folder / f".{FILE}.partial-{os.getpid()}"
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(folder / FILE)
+        disk.write_whole(folder / FILE, tomli_w.dumps(_without_empty(msgspec.to_builtins(self))))
 
 
 def read(folder: Path) -> Manifest | None:

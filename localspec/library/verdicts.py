@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from localspec.errors import StorageError
 from localspec.library import disk
 from localspec.library.store import home
 
@@ -36,13 +37,9 @@ def read(name: str) -> dict[str, Any]:
 def add(name: str, **facts: Any) -> None:
     """Keep `facts` under `name` beside what is known; where nothing can be written, nothing is kept."""
     file = _file(name)
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with suppress(OSError, StorageError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(read(name) | facts, indent=2) + "\n", "utf-8")
-        partial.replace(file)
-    except OSError:
-        partial.unlink(missing_ok=True)
+        disk.write_whole(file, json.dumps(read(name) | facts, indent=2) + "\n")
 
 
 def _file(name: str) -> Path:

@@ -27,6 +27,7 @@ FIELDS = [
     "model",
     "engine",
     "engine_reason",
+    "tuned",
     "device",
 ]
 SPECULATION = [

@@ -1,0 +1,1 @@
+"""Prompts x settings -> records: plain decoding against drafts and other programs. Prints nothing."""

@@ -1,0 +1,108 @@
+"""Prompts to measure with: shipped suites, Spec-Bench's questions, or a file of the user's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import BadValue, suggestion
+
+HERE = Path(__file__)
+QUICK = "quick"
+SPEC_BENCH = "spec-bench"
+SPEC_BENCH_SOURCE = "https://github.com/hemingkx/Spec-Bench (data/spec_bench/question.jsonl)"
+CLASSES = {  # of Spec-Bench (Xia et al. 2024, table 2): its eight MT-bench categories are one class
+    "translation": "translation",
+    "summarization": "summarization",
+    "qa": "question answering",
+    "math_reasoning": "mathematical reasoning",
+    "rag": "retrieval-augmented generation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is asked: `turns` are the user's, answered one after the other in one conversation."""
+
+    suite: str
+    name: str
+    kind: str  # its class within the suite
+    turns: tuple[str, ...]
+    system: str | None = None
+
+
+def names() -> list[str]:
+    """List the suites that are shipped."""
+    return sorted(path.stem for path in _folder().glob("*.jsonl"))
+
+
+def load(text: str) -> list[Prompt]:
+    """Return the prompts of a suite: a shipped one's name, `spec-bench=FILE`, or a file of JSON lines.
+
+    Raises BadValue for an unknown name and for a bad line, with its number.
+    """
+    if text in names():
+        return list(_read(_folder() / f"{text}.jsonl", text))
+    name, equals, place = text.partition("=")
+    if name == SPEC_BENCH:
+        if not equals:
+            raise BadValue(
+                "`spec-bench` needs its questions", f"`spec-bench=FILE`; get it from {SPEC_BENCH_SOURCE}"
+            )
+        return list(_read(Path(place).expanduser(), SPEC_BENCH))
+    path = Path(text).expanduser()
+    if not path.is_file():
+        raise BadValue(f"There is no suite or file `{text}`", suggestion(text, [*names(), SPEC_BENCH]))
+    return list(_read(path, path.stem))
+
+
+def _read(path: Path, suite: str) -> Iterator[Prompt]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue(f"`{path}` cannot be read: {error}", "Give a text file of JSON lines") from None
+    found = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+            yield _prompt(values, suite, number)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadValue(
+                f"Line {number} of `{path}` is not a prompt: {error}",
+                'Each line is {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}, ...]}',
+            ) from None
+        found += 1
+    if not found:
+        raise BadValue(f"`{path}` has no prompts", 'Write lines such as {"prompt": "..."}')
+
+
+def _prompt(values: dict[str, Any], suite: str, number: int) -> Prompt:
+    name = str(values.get("name", values.get("question_id", number)))
+    kind = str(values.get("class", values.get("category", suite)))
+    if suite == SPEC_BENCH:
+        kind = CLASSES.get(kind, "multi-turn conversation")
+    if "messages" in values:
+        system, turns = _of_messages(values["messages"])
+    else:
+        turns = values["turns"] if "turns" in values else [values["prompt"]]
+        system = values.get("system")
+    if not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise ValueError("a turn is empty or not a text")
+    return Prompt(suite, name, kind, tuple(turns), system)
+
+
+def _of_messages(messages: list[dict[str, str]]) -> tuple[str | None, list[str]]:
+    """Return the system message and the user's turns; answers are the measured model's own."""
+    system = next((one["content"] for one in messages if one["role"] == "system"), None)
+    return system, [one["content"] for one in messages if one["role"] == "user"]
+
+
+def _folder() -> Path:
+    """The files lie in the package when it was installed, and in the repository's root in a checkout."""
+    shipped = HERE.parents[1] / "_suites"
+    return shipped if shipped.is_dir() else HERE.parents[2] / "suites"
