@@ -118,7 +118,11 @@ class Peer(Contender):
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, text=True
         )
-        self.settings |= self._reply()
+        try:
+            self.settings |= self._reply()
+        except BaseException:
+            self.close()
+            raise
 
     def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
         """Ask the process; raises PeerFailed when it is gone."""

@@ -34,11 +34,9 @@ def speed_up(pairs: Sequence[Sequence[tuple[float, float]]]) -> Ratio:
     if not logs:
         raise ValueError("no pairs")
     numbers = np.random.default_rng(SEED)
-    centre = _mean([float(np.median(prompt)) for prompt in logs])
-    draws = [_drawn(logs, numbers) for _ in range(DRAWS)]
-    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    # few prompts and repetitions make a bootstrap too sure of itself: as wide again as Student's t is wider
-    wider = _small_sample(sum(len(prompt) for prompt in logs))
+    centre = float(np.mean([np.median(prompt) for prompt in logs]))
+    low, high = np.quantile(_drawn(logs, numbers), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    wider = _small_sample(len(logs) if len(logs) > 1 else len(logs[0]))
     low, high = centre - (centre - low) * wider, centre + (high - centre) * wider
     return Ratio(float(np.exp(centre)), float(np.exp(low)), float(np.exp(high)), len(logs))
 
@@ -48,21 +46,29 @@ def median_and_range(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.median(values)), float(min(values)), float(max(values))
 
 
-def _drawn(logs: list[NDArray[np.float64]], numbers: np.random.Generator) -> float:
-    chosen = [logs[at] for at in numbers.integers(0, len(logs), len(logs))]
-    return _mean([float(np.median(numbers.choice(prompt, len(prompt)))) for prompt in chosen])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
+def _drawn(logs: list[NDArray[np.float64]], numbers: np.random.Generator) -> NDArray[np.float64]:
+    """Return the mean of medians [DRAWS] of prompts, and repetitions within them, drawn with replacement."""
+    counts = np.array([len(prompt) for prompt in logs])
+    values = np.full((len(logs), counts.max()), np.nan)
+    for at, prompt in enumerate(logs):
+        values[at, : len(prompt)] = prompt
+    prompts = numbers.integers(0, len(logs), (DRAWS, len(logs)))
+    share = numbers.random((DRAWS, len(logs), counts.max()))
+    repeats = (share * counts[prompts][..., None]).astype(int)
+    drawn = values[prompts[..., None], repeats]
+    drawn[np.arange(counts.max()) >= counts[prompts][..., None]] = np.nan
+    medians = np.median(drawn, axis=2) if (counts == counts[0]).all() else np.nanmedian(drawn, axis=2)
+    means: NDArray[np.float64] = medians.mean(axis=1)
+    return means
 
 
 def _small_sample(count: int) -> float:
-    """Return by how much Student's t at 95 % is wider than the normal law for `count` samples.
+    """Return how many times wider an interval of `count` samples is than their bootstrap's.
 
-    Cornish-Fisher expansion of the quantile to second order (Abramowitz and Stegun 26.7.5).
+    That knows only the samples' own spread, sqrt((n - 1) / n) of the true one, and no Student's t, whose
+    quantile is expanded to second order (Cornish-Fisher; Abramowitz and Stegun 26.7.5).
     """
     z, freedom = 1.96, max(count - 1, 1)
     first = (z**3 + z) / (4 * freedom)
     second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return (z + first + second) / z
+    return float((z + first + second) / z * np.sqrt((freedom + 1) / freedom))

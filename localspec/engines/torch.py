@@ -1,0 +1,336 @@
+"""PyTorch: any transformers causal model on a CPU, a CUDA or Apple GPU, or Intel Gaudi."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from localspec.core.contracts import Engine, Rows, Session, Tokens
+from localspec.errors import ContextFull, MissingExtra, UnsupportedModel
+from localspec.formats import kv
+from localspec.formats.transformers import find_device, load, natural, out_of_memory, values
+from localspec.plugins import Option
+
+NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}  # all is in the keys
+MEMORIES = ("past_key_values", "cache_params", "state")  # what families call their cache
+RESTART = 4  # a recurrent text is read anew when the new tokens are a quarter of it
+
+
+class Torch(Engine):
+    """Runs a transformers causal model with PyTorch; engines on one file share its weights.
+
+    A GGUF file is run with the values its tensors stand for, without their compression. `auto` takes CUDA,
+    else Gaudi, else Apple's GPU, else the CPU, and computes in float32 on a CPU, in bfloat16 or float16
+    elsewhere. Gaudi has passes of a few fixed shapes; that path was not run on hardware.
+    """
+
+    forms = ("safetensors", "gguf")
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        device: Annotated[str, Option("auto, cpu, cuda, cuda:1, hpu or mps")] = "auto",
+        precision: Annotated[str, Option("arithmetic", choices=("auto", "f32", "bf16", "f16"))] = "auto",
+        threads: Annotated[int, Option("CPU threads, 0 for PyTorch's choice", least=0, most=1024)] = 0,
+    ) -> None:
+        try:
+            import torch
+            import transformers  # noqa: F401 - to say at once that it is missing
+        except ImportError as error:
+            raise MissingExtra(error.name or "torch", "export") from None
+        self.path = model
+        self.device, self.place = find_device(device)
+        self.static = self.device.startswith("hpu")
+        self.threads = threads
+        kinds = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+        self.kind = natural(self.place) if precision == "auto" else kinds[precision]
+        with out_of_memory(self.place, model.name):
+            self.model = load(model, self.place, self.kind)
+        self._accepts = frozenset(inspect.signature(self.model.forward).parameters)
+        self.config = self.model.config.get_text_config(decoder=True)
+        self.context = int(getattr(self.config, "max_position_embeddings", None) or NO_LIMIT)
+        head = self.model.get_output_embeddings()
+        self.vocab = int(self.config.vocab_size if head is None else head.weight.shape[0])
+        self.cache_name = next((name for name in MEMORIES if name in self._accepts), "")
+        types = set(getattr(self.config, "layer_types", None) or ())
+        stateful = getattr(self.model, "_is_stateful", False) or self.cache_name != MEMORIES[0]
+        self.recurrent = stateful or bool(types - ATTENTION)
+        self.continues = False  # may a pass of several tokens follow a state?
+        self.lock = threading.Lock()  # a Gaudi records one graph at a time
+        self._check()
+
+    @classmethod
+    def weighs(cls, path: Path, **options: Any) -> int:
+        """Return the bytes of all weights at the precision they will have."""
+        halved = not str(options.get("device", "auto")).startswith(("cpu", "auto"))
+        precision = options.get("precision", "auto")
+        return values(path) * (2 if precision in ("bf16", "f16") or (precision == "auto" and halved) else 4)
+
+    def session(self) -> Session:
+        """Return a new, empty session with a cache of its own."""
+        if self.recurrent:
+            return RecurrentSession(self)
+        return StaticSession(self) if self.static else GrowingSession(self)
+
+    def _check(self) -> None:
+        chunked = "chunked_attention" in (getattr(self.config, "layer_types", None) or ())
+        if not self.cache_name or (self.static and (self.recurrent or chunked)):
+            raise self.unreachable()
+        if self.recurrent:
+            self.continues = _continues(self)
+
+    def unreachable(self) -> UnsupportedModel:
+        """Say that the model cannot be rewound."""
+        return UnsupportedModel(
+            f"`{self.path}` keeps its state where the torch engine cannot reach it on {self.device}",
+            "Run it with another engine or device: `localspec parts engines`",
+        )
+
+    def accepted(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return those of the arguments that the model takes, and set its threads."""
+        if self.threads:
+            _use_threads(self.threads)
+        return {name: value for name, value in given.items() if name in self._accepts}
+
+    def run(self, given: dict[str, Any], rows: Any) -> Any:
+        """Return the logits [rows, vocab] of one pass; `rows` is their number or their places."""
+        given = self.accepted(given)
+        if isinstance(rows, int) and not rows:
+            self.model.base_model(**given)
+            return None
+        if "logits_to_keep" in self._accepts:
+            given["logits_to_keep"] = max(rows, 1) if isinstance(rows, int) else rows
+        logits = self.model(**given).logits[0]
+        return logits[-rows:] if isinstance(rows, int) else logits
+
+
+class TorchSession(Session):
+    """What the sessions share: limits, and the way of the rows to numpy."""
+
+    def __init__(self, engine: Torch) -> None:
+        import torch
+
+        self._torch = torch
+        self._engine = engine
+        self._pinned: Any = None
+
+    def _empty(self) -> Rows:
+        return np.empty((0, self._engine.vocab), np.float32)
+
+    def _limit(self, total: int) -> None:
+        if total > self._engine.context:
+            raise ContextFull(total, self._engine.context)
+
+    def _numpy(self, logits: Any) -> Rows:
+        """Return logits as float32 in the computer's memory: a view of them where they are that already."""
+        if logits.device.type != "cuda":
+            rows: Rows = logits.cpu().float().numpy()
+            return rows
+        count = logits.shape[0]
+        if self._pinned is None or len(self._pinned) < count:
+            self._pinned = self._torch.empty(logits.shape, dtype=self._torch.float32, pin_memory=True)
+        self._pinned[:count].copy_(logits, non_blocking=True)
+        self._torch.cuda.current_stream(logits.device).synchronize()
+        pinned: Rows = self._pinned[:count].numpy()
+        return pinned
+
+
+class GrowingSession(TorchSession):
+    """Keys and values of every token, in buffers that grow: a rewind is a number."""
+
+    def __init__(self, engine: Torch) -> None:
+        super().__init__(engine)
+        self._extent = kv.Extent(0, engine.context)
+        self._cache = kv.cache(self._extent)
+        types = getattr(engine.config, "layer_types", None) or ()
+        windows = (getattr(engine.config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+        limited = any(windows) if not types else set(types) - {"full_attention", "attention"}
+        self._masked = not limited and getattr(engine.config, "_attn_implementation", "") == "sdpa"
+
+    def forward(self, tokens: Tokens, rows: int) -> Rows:
+        """Append `tokens` and return logits [rows, vocab]."""
+        torch, engine, past = self._torch, self._engine, self._extent.length
+        total = past + len(tokens)
+        self._limit(total)
+        if not tokens:
+            return self._empty()
+        with torch.inference_mode(), out_of_memory(engine.place, f"a text of {total} tokens"):
+            positions = torch.arange(past, total, device=engine.place)
+            given = {
+                "input_ids": torch.tensor([tokens], device=engine.place),
+                "attention_mask": self._mask(positions, total),
+                "position_ids": positions[None],
+                "cache_position": positions,
+                "past_key_values": self._cache,
+                "use_cache": True,
+            }
+            logits = engine.run(given, rows)
+            found = self._numpy(logits) if rows else self._empty()
+        self._extent.length = total
+        return found
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens; what lies behind is written over by the next pass."""
+        self._extent.length = min(length, self._extent.length)
+        return self._extent.length
+
+    def _mask(self, positions: Any, total: int) -> Any:
+        """Return what each new token sees [1, 1, new, total], or None where transformers needs no mask."""
+        if not self._masked or len(positions) in (1, total):
+            return None
+        return (self._torch.arange(total, device=positions.device) <= positions[:, None])[None, None]
+
+
+class StaticSession(TorchSession):
+    """Passes of a few fixed shapes over buffers of fixed lengths, for devices that compile each shape.
+
+    A pass is padded to one of `kv.WIDTHS`; the keys of padding lie behind the text and are written over by
+    the next pass. Buffers double when they are full, which makes new shapes. Not run on hardware.
+    """
+
+    def __init__(self, engine: Torch) -> None:
+        super().__init__(engine)
+        self._extent = kv.Extent(0, 0)
+        self._cache = kv.cache(self._extent)
+        self._read: Any = None  # the pass, recorded once its buffers are there
+
+    def forward(self, tokens: Tokens, rows: int) -> Rows:
+        """Append `tokens` and return logits [rows, vocab]."""
+        kept, total = self._extent.length, self._extent.length + len(tokens)
+        self._limit(total)
+        found = []
+        with self._torch.inference_mode(), self._engine.lock:
+            try:
+                for start in range(0, len(tokens), kv.WIDTHS[-1]):
+                    part = tokens[start : start + kv.WIDTHS[-1]]
+                    behind = len(tokens) - start - len(part)
+                    found.append(self._pass(part, min(len(part), max(0, rows - behind))))
+            except BaseException:
+                self._extent.length = kept
+                raise
+        return np.concatenate([self._empty(), *found])
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens; what lies behind is written over by the next pass."""
+        self._extent.length = min(length, self._extent.length)
+        return self._extent.length
+
+    def _pass(self, tokens: Tokens, rows: int) -> Rows:
+        torch, engine, extent = self._torch, self._engine, self._extent
+        count, width, past = len(tokens), kv.bucket(len(tokens)), extent.length
+        fresh = past + width > extent.most
+        if fresh:
+            extent.most = kv.grown(extent.most, past + width, engine.context + kv.WIDTHS[-1])
+            self._read = kv.fixed_pass(engine.run, engine.config, extent, self._cache)
+        first = count - max(rows, 1)
+        places = [min(first + row, width - 1) for row in range(kv.bucket(max(rows, 1)))]
+        slots = torch.arange(past, past + width)
+        given = (torch.tensor([[*tokens, *[0] * (width - count)]]), slots, torch.tensor(places))
+        logits = self._read(*(values.to(engine.place) for values in given))
+        kv.mark_step()
+        if fresh:
+            self._read = kv.recorded(self._read)
+        extent.length = past + count
+        return self._numpy(logits)[:rows]
+
+
+class RecurrentSession(TorchSession):
+    """A text whose state cannot be cut: it goes back to checkpoints, taken where passes begin.
+
+    Most families read several tokens after a state wrongly or not at all; theirs come one at a time, or
+    the whole text anew when that is less work.
+    """
+
+    def __init__(self, engine: Torch) -> None:
+        super().__init__(engine)
+        self._broken = False  # a pass was interrupted: the state is of no known text
+        self._start_over()
+
+    def forward(self, tokens: Tokens, rows: int) -> Rows:
+        """Append `tokens` and return logits [rows, vocab]."""
+        total = len(self._tokens) + len(tokens)
+        self._limit(total)
+        if not tokens:
+            return self._empty()
+        assert not self._broken, "rewind first"
+        text, count = [*self._tokens, *tokens], len(tokens)
+        with self._torch.inference_mode(), out_of_memory(self._engine.place, f"a text of {total} tokens"):
+            if self._memory is None or (not self._engine.continues and total <= RESTART * count):
+                self._start_over()
+                found = [self._pass(text, rows)]
+            elif self._engine.continues:
+                found = [self._pass(list(tokens), rows)]
+            else:
+                found = [self._pass([token], int(count - at <= rows)) for at, token in enumerate(tokens)]
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def rewind(self, length: int) -> int:
+        """Go back to the last checkpoint that holds no more than `length` tokens."""
+        if length >= len(self._tokens) and not self._broken:
+            return len(self._tokens)
+        with self._torch.inference_mode():
+            kept = self._checkpoints.back(length)
+        if not kept:
+            self._start_over()
+        del self._tokens[kept:]
+        self._broken = False
+        return kept
+
+    def _start_over(self) -> None:
+        self._memory: Any = None
+        self._tokens: list[int] = []
+        self._checkpoints = kv.Checkpoints()
+        self._broken = False
+
+    def _pass(self, tokens: list[int], rows: int) -> Rows:
+        if self._tokens:
+            self._checkpoints.keep(self._memory, len(self._tokens))
+        self._broken = True
+        ids = self._torch.tensor([tokens], device=self._engine.place)
+        given = kv.step(self._engine.model, self._engine.cache_name, self._memory, ids, len(self._tokens))
+        given["logits_to_keep"] = max(rows, 1)
+        outputs = self._engine.model(**self._engine.accepted(given))
+        self._memory = next((found for name in MEMORIES if (found := outputs.get(name)) is not None), None)
+        if self._memory is None:
+            raise self._engine.unreachable()
+        found = self._numpy(outputs.logits[0][-rows:]) if rows else self._empty()
+        self._tokens += tokens
+        self._broken = False
+        return found
+
+
+def _continues(engine: Torch) -> bool:
+    """Tell whether a pass of several tokens after a state reads them as one pass each would.
+
+    Several families silently forget their state then, in one release of transformers and not in the next.
+    """
+    text = [(7 * place + 1) % engine.vocab for place in range(19)]
+    rows = []
+    for engine.continues in (True, False):
+        session = RecurrentSession(engine)
+        session.forward(text[:16], 1)
+        try:
+            rows.append(session.forward(text[16:], 3))
+        except (RuntimeError, ValueError, IndexError):
+            return False
+    several, single = rows
+    return bool(np.abs(several - single).max() < _rounding(engine) * single.std())
+
+
+def _rounding(engine: Torch) -> float:
+    import torch
+
+    return 1e-3 if engine.kind == torch.float32 else 0.1
+
+
+def _use_threads(count: int) -> None:
+    import torch
+
+    if torch.get_num_threads() != count:
+        torch.set_num_threads(count)

@@ -1,0 +1,258 @@
+"""A transformers causal model with its weights in memory, from a Hugging Face folder or from a GGUF file.
+
+Nothing is fetched and no code of a model is run. The weights of a GGUF file are the values it stands for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from localspec.errors import BrokenModel, TooLittleMemory, UnknownDevice, UnsupportedModel
+from localspec.formats.architecture import Architecture, of_gguf
+from localspec.formats.gguf import GgufFile
+from localspec.formats.safetensors import SafetensorsFolder
+from localspec.formats.weights import THEIRS, GgufWeights
+
+ROTARY = "inv_freq"  # the only buffers of the families that GGUF is read for
+
+_loaded: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+_loading = threading.Lock()
+
+
+def find_device(name: str) -> tuple[str, Any]:
+    """Return the name and the torch device that `name` means; raises UnknownDevice."""
+    there = _devices()
+    whole = {"auto": next(iter(there)), "cuda": "cuda:0", "hpu": "hpu:0"}
+    wanted = whole.get(name.lower(), name.lower())
+    if wanted not in there:
+        raise UnknownDevice(name, ["auto", *there])
+    return wanted, there[wanted]
+
+
+def _devices() -> dict[str, Any]:
+    """Return the devices of this machine by name, best first."""
+    import torch
+
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    there = {f"cuda:{card}": torch.device("cuda", card) for card in range(cards)}
+    there |= {f"hpu:{card}": torch.device("hpu", card) for card in range(_gaudis())}
+    if torch.backends.mps.is_available():
+        there["mps"] = torch.device("mps")
+    return there | {"cpu": torch.device("cpu")}
+
+
+def _gaudis() -> int:
+    """Count the Gaudi cards; importing their library is what makes torch know them."""
+    try:
+        import habana_frameworks.torch.hpu as hpu
+    except ImportError:
+        return 0
+    return int(hpu.device_count()) if hpu.is_available() else 0
+
+
+def natural(place: Any) -> Any:
+    """Return the dtype that a device computes in best."""
+    import torch
+
+    if place.type == "cpu":
+        return torch.float32
+    old = place.type == "cuda" and torch.cuda.get_device_capability(place) < (8, 0)
+    return torch.float16 if old or place.type == "mps" else torch.bfloat16
+
+
+@contextmanager
+def out_of_memory(place: Any, what: str) -> Iterator[None]:
+    """Turn torch's report of a full device into TooLittleMemory for `what`."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        asked = re.search(r"allocate ([\d.]+) (\w)iB", str(error))
+        free = _free(place)
+        needed = float(asked[1]) * 1024 ** (1 + "KMGT".index(asked[2])) if asked else free
+        raise TooLittleMemory(what, int(needed), free) from None
+
+
+def values(path: Path) -> int:
+    """Count the numbers of a model's tensors, from the headers of its files."""
+    found = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
+    return sum(math.prod(info.shape) for info in found.tensors.values())
+
+
+def load(path: Path, place: Any, kind: Any) -> Any:
+    """Return the model of `path` on the torch device `place` in the torch dtype `kind`.
+
+    One that somebody holds already is returned again, so that all users of a file share its weights. Raises
+    BrokenModel, UnsupportedModel and TooLittleMemory.
+    """
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    state = tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
+    key = (path.resolve(), state, str(place), str(kind))
+    with _loading, _silent():
+        model = _loaded.get(key)
+        if model is None:
+            model = _of_folder(path, kind) if path.is_dir() else _of_gguf(path, kind)
+            _check_memory(path, model, place)
+            model = model.to(place).eval().requires_grad_(False)
+            _loaded[key] = model
+    return model
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep transformers and torch from writing on stderr."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _check_memory(path: Path, model: Any, place: Any) -> None:
+    if place.type != "cuda":
+        return
+    needed = sum(found.numel() * found.element_size() for found in model.parameters())
+    if needed > _free(place):
+        raise TooLittleMemory(path.name, needed, _free(place))
+
+
+def _free(place: Any) -> int:
+    """Return the bytes that are free on a card, those included that torch holds ready."""
+    import torch
+
+    if place.type != "cuda":
+        return 0
+    ready = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+    return int(torch.cuda.mem_get_info(place)[0] + ready)
+
+
+def _of_folder(path: Path, kind: Any) -> Any:
+    folder = SafetensorsFolder.open(path)
+    import transformers
+    from safetensors import SafetensorError
+
+    release = [int(part) for part in transformers.__version__.split(".")[:2]]
+    options = {"dtype" if release >= [4, 56] else "torch_dtype": kind}
+    try:
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
+        )
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise BrokenModel(f"`{path}` cannot be loaded: {_line(error)}", "Fetch it again") from None
+    except (ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
+        raise UnsupportedModel(
+            f"`{path}` is a `{folder.architecture}` model, which transformers {transformers.__version__} "
+            f"cannot load: {_line(error)}",
+            "Code that comes with a model is never run; a newer transformers may know the family",
+        ) from None
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise BrokenModel(f"`{path}` has no tensor `{missing[0]}`", "Fetch it again")
+    return model
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")
+
+
+def _of_gguf(path: Path, kind: Any) -> Any:
+    import torch
+
+    file = GgufFile.open(path)
+    shape, weights = of_gguf(file), GgufWeights(file, minima=True)
+    with torch.device("meta"):
+        model = _empty(file, shape, weights)
+    names = [name for name in file.tensors if name != "rope_freqs.weight"]  # they are in `shape`
+    with ThreadPoolExecutor(2) as pool:
+        read = pool.map(lambda name: _tensor(file, shape, weights, name).to(kind), names)
+        state = {_theirs(name): found for name, found in zip(names, read, strict=True)}
+    try:
+        wrong = model.load_state_dict(state, strict=False, assign=True)
+    except RuntimeError as error:
+        raise BrokenModel(f"`{path}` does not fit its own shape: {_line(error)}", "Fetch it again") from None
+    missing = [name for name in wrong.missing_keys if name != "lm_head.weight" or "output.weight" in names]
+    if missing or wrong.unexpected_keys:
+        _refuse(path, missing, wrong.unexpected_keys)
+    model.tie_weights()
+    _set_rotary(model, torch.from_numpy(shape.frequencies))
+    return model
+
+
+def _empty(file: GgufFile, shape: Architecture, weights: GgufWeights) -> Any:
+    """Return a model of that shape without weights."""
+    import transformers
+
+    for name in ("token_embd.weight", "blk.0.ffn_up.weight"):
+        if not weights.has(name):
+            raise BrokenModel(f"`{file.path}` has no tensor `{name}`", "Fetch it again")
+    config = transformers.AutoConfig.for_model(
+        shape.family,
+        vocab_size=file.tensors["token_embd.weight"].shape[0],
+        hidden_size=shape.width,
+        intermediate_size=file.tensors["blk.0.ffn_up.weight"].shape[0],
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        head_dim=shape.head_width,
+        max_position_embeddings=shape.context,
+        rms_norm_eps=shape.epsilon,
+        tie_word_embeddings=not weights.has("output.weight"),
+        attention_bias=shape.family != "qwen2" and weights.has("blk.0.attn_q.bias"),
+        sliding_window=None,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def _tensor(file: GgufFile, shape: Architecture, weights: GgufWeights, name: str) -> Any:
+    """Return a tensor in float32, its heads' rows half against half."""
+    import torch
+
+    found = weights.vector(name).reshape(file.tensors[name].shape)
+    if shape.interleaved and (".attn_q." in name or ".attn_k." in name):
+        pairs = found.reshape(-1, shape.head_width // 2, 2, *found.shape[1:])
+        found = pairs.swapaxes(1, 2).reshape(found.shape)
+    return torch.from_numpy(np.require(found, requirements=["C", "W"]))
+
+
+def _set_rotary(model: Any, frequencies: Any) -> None:
+    """Put the file's own frequencies where transformers computes some from the config."""
+    for module in model.modules():
+        for name in [name for name, _ in module.named_buffers(recurse=False)]:
+            assert name.endswith(ROTARY), name
+            module.register_buffer(name, frequencies.clone(), persistent=False)
+        if hasattr(module, f"original_{ROTARY}"):
+            setattr(module, f"original_{ROTARY}", frequencies.clone())
+
+
+def _theirs(name: str) -> str:
+    """Return Hugging Face's name of a tensor, or the name itself where there is none."""
+    *layer, part, suffix = name.split(".")
+    if part not in THEIRS:
+        return name
+    return f"model.layers.{layer[1]}.{THEIRS[part]}.{suffix}" if layer else f"{THEIRS[part]}.{suffix}"
+
+
+def _refuse(path: Path, missing: list[str], unknown: list[str]) -> None:
+    if missing:
+        raise BrokenModel(f"`{path}` has no tensor for `{missing[0]}`", "Fetch it again")
+    raise UnsupportedModel(
+        f"`{path}` has a tensor `{unknown[0]}`, which this family does not have",
+        "Run it with another engine: `localspec parts engines`",
+    )

@@ -1,0 +1,27 @@
+"""SmolLM2 for measurements that are about the measuring: a library, and a plain runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import models
+from localspec.library import Library, Silent
+from localspec.runtime import Choice, Runtime
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A library of the session's own, which the environment names."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(folder))
+        Library().resolve(str(models.smollm2_gguf()), Silent())
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def plain(home: Path) -> Runtime:
+    return Runtime(models.SMALL, Choice(draft="off"), Library(home), Silent())

@@ -1,0 +1,161 @@
+"""Tuning: the winner is confirmed, kept for this machine alone, and used by chat; the default else stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import models
+from localspec.bench import suites, tune
+from localspec.bench.tune import Candidate, Tuner
+from localspec.library import Library, Model, Silent, tuned
+from localspec.runtime import Choice, Runtime
+
+PROMPTS = suites.load("quick")
+
+
+@pytest.fixture
+def tuner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Tuner]]:
+    """A tuner whose measurements are given: seconds a token of each setting, the default's is 1."""
+
+    def make(speeds: dict[str, float], seconds: float = 1000.0, wrong: str = "") -> Tuner:
+        made = Tuner(models.SMALL, PROMPTS, Library(home), Silent(), seconds=seconds)
+
+        def pair(
+            candidate: Candidate, prompt: object, *, swapped: bool = False
+        ) -> tuple[float, float] | None:
+            if wrong and wrong in candidate.name:
+                candidate.fault = "another text"
+                return None
+            spent = next(
+                (
+                    speed
+                    for text, speed in speeds.items()
+                    if all(part in candidate.name for part in text.split(" & "))
+                ),
+                1.0,
+            )
+            noise = 1 + (hash((candidate.name, str(prompt), swapped)) % 100 - 50) / 2000
+            return 1.0, spent * noise
+
+        monkeypatch.setattr(made, "_pair", pair)
+        return made
+
+    model = Library(home).find(models.SMALL)
+    assert model is not None
+    yield make
+    tuned.log(model).unlink(missing_ok=True)
+    tuned.keep(model, None, None)
+
+
+def model_of(home: Path) -> Model:
+    found = Library(home).find(models.SMALL)
+    assert found is not None
+    return found
+
+
+def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner], home: Path) -> None:
+    found = tuner({"ngram:longest=4 & fixed:tokens=4": 0.5, "ngram": 0.8})
+    told = found.run()
+    assert told.winner is not None
+    assert told.winner.choice.draft == "ngram:longest=4"
+    assert told.winner.choice.lookahead == "fixed:tokens=4"
+    assert told.gain is not None
+    assert told.gain.low > 1.8
+    found.keep(told)
+    kept = tuned.read(model_of(home))
+    assert kept is not None
+    assert kept["gain"] == told.gain.value
+    used = Runtime(models.SMALL, Choice(tuned=True), Library(home), Silent())
+    assert str(used.draft_spec) == "ngram:longest=4"
+    assert used.tuned == told.gain.value
+    assert Runtime(models.SMALL, Choice(), Library(home), Silent()).tuned is None
+
+
+def test_an_engine_and_a_draft_join(tuner: Callable[..., Tuner]) -> None:
+    told = tuner({"kv=u8 & fixed:tokens=8": 0.4, "kv=u8": 0.7, "fixed:tokens=8": 0.6}).run()
+    assert told.winner is not None
+    assert (told.winner.choice.engine, told.winner.choice.lookahead) == ("openvino:kv=u8", "fixed:tokens=8")
+
+
+def test_the_default_stays_where_nothing_is_faster(tuner: Callable[..., Tuner], home: Path) -> None:
+    tuned.keep(model_of(home), {"draft": "off"}, 1.5)
+    found = tuner({"ngram": 1.02, "off": 1.1})
+    told = found.run()
+    assert told.winner is None
+    found.keep(told)
+    assert tuned.read(model_of(home)) is None
+
+
+def test_another_text_is_out(tuner: Callable[..., Tuner]) -> None:
+    told = tuner({"kv=u8": 0.3}, wrong="kv=u8").run()
+    assert told.winner is None
+    assert [one.fault for one in told.tried if "kv=u8" in one.name][0] == "another text"
+    assert "another text" in str(told.as_values())
+
+
+def test_a_search_goes_on_where_it_was_interrupted(
+    tuner: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tuner({"ngram": 0.9})
+    asked: list[str] = []
+    pair = first._pair
+
+    def stopping(candidate: Candidate, prompt: suites.Prompt, **options: bool) -> tuple[float, float] | None:
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        asked.append(f"{candidate.name} {prompt.name}")
+        return pair(candidate, prompt, **options)
+
+    monkeypatch.setattr(first, "_pair", stopping)
+    told = first.run()
+    assert not told.finished
+    assert told.winner is None
+    second = tuner({"ngram": 0.9})
+    again: list[str] = []
+    pair = second._pair
+
+    def noting(candidate: Candidate, prompt: suites.Prompt, **options: bool) -> tuple[float, float] | None:
+        again.append(f"{candidate.name} {prompt.name}")
+        return pair(candidate, prompt, **options)
+
+    monkeypatch.setattr(second, "_pair", noting)
+    monkeypatch.setattr(second, "_confirmed", lambda candidate: None)
+    assert second.run().finished
+    assert not set(asked) & set(again)
+
+
+def test_time_that_is_up_ends_the_search(tuner: Callable[..., Tuner]) -> None:
+    told = tuner({"ngram": 0.5}, seconds=0.0).run()
+    assert told.finished
+    assert told.winner is None
+    assert all(not one.pairs for one in told.tried)
+
+
+def test_a_tuning_is_of_one_machine_and_one_version(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from localspec import devices
+
+    model = model_of(home)
+    tuned.keep(model, {"draft": "off"}, 1.5)
+    assert tuned.read(model)
+    cpu = devices.cpu()
+    monkeypatch.setattr(devices, "cpu", lambda: replace(cpu, model="another"))
+    assert tuned.read(model) is None
+    monkeypatch.undo()
+    monkeypatch.setitem(devices.LIBRARIES, "openvino", devices.Library("json", "pytest"))
+    assert tuned.read(model) is None
+
+
+def test_a_real_pair_is_measured_and_its_text_compared(home: Path) -> None:
+    made = Tuner(models.SMALL, PROMPTS, Library(home), Silent(), seconds=1000.0, tokens=8)
+    candidate = Candidate(Choice(draft="ngram", lookahead="fixed:tokens=2"))
+    pair = made._pair(candidate, PROMPTS[0])
+    assert pair is not None
+    assert min(pair) > 0
+    broken = Candidate(Choice(engine="openvino:device=TPU"))
+    assert made._pair(broken, PROMPTS[0]) is None
+    assert "TPU" in (broken.fault or "")
+    assert tune.VARIANTS["openvino"]
