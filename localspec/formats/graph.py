@@ -93,7 +93,7 @@ class Graph:
         causal = ops.less_equal(ops.unsqueeze(columns, self._ints(0)), ops.unsqueeze(rows, self._ints(1)))
         shown = ops.unsqueeze(ops.convert(seen, "boolean"), self._ints(1, 2))
         both = ops.logical_and(ops.unsqueeze(causal, self._ints(0, 1)), shown)
-        hidden = np.finfo(np.float32).min
+        hidden = np.float32(-65504)  # float16's least: an infinity there would make rows of nothing but NaN
         return ops.select(both, self._float(0), self._float(float(hidden)))
 
     def _layer(self, x: Node, name: str) -> Node:

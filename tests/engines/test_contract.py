@@ -28,7 +28,7 @@ SPECS = {
     "openvino": ("openvino", "openvino:group=0,kv=f32"),
     "llamacpp": ("llamacpp:device=CPU", "llamacpp:device=CPU,kv=f32,flash=off"),
     "torch": ("torch:device=cpu", "torch:device=cpu,precision=f32"),
-    "npu": ("npu:device=CPU", "npu:device=CPU"),
+    "npu": ("npu:device=CPU,prompt=256,response=128,texts=2",) * 2,
 }
 STATIC = ("npu",)  # compiled for so many tokens
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import parity
 import pytest
+import torch
 
 from localspec import plugins
 from localspec.core.contracts import Rows, Session
@@ -21,7 +22,6 @@ from localspec.formats import transformers, vocabulary
 from localspec.formats.gguf import GgufFile
 
 pytestmark = [pytest.mark.engines, pytest.mark.cuda]
-torch = pytest.importorskip("torch")
 
 # What two kernels for the same numbers may differ by, in logits.
 TRACE = {"f32": 1e-3, "bf16": 0.5}

@@ -1,0 +1,222 @@
+"""llama.cpp: a GGUF file as it is, on whatever llama.cpp was built for."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from localspec.core.contracts import Engine, Rows, Session, Tokens
+from localspec.errors import (
+    BadValue,
+    ContextFull,
+    DriverFailed,
+)
+from localspec.formats.llama import WORDS, cores, free_context, open_weights, reason, undisturbed
+from localspec.plugins import Option
+
+FIRST = 1024  # tokens of a new session's cache; it doubles when it is full
+ROWS = 64  # most rows of a pass: llama.cpp sets memory aside for so many, and aborts at one more
+KV = {"f16": 1, "f32": 0, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}  # ggml_type
+FLASH = {"auto": -1, "on": 1, "off": 0}  # llama_flash_attn_type
+
+
+class LlamaCpp(Engine):
+    """Runs a GGUF file on llama.cpp; engines on one file and device share its weights.
+
+    A session's cache holds 1024 tokens at first and doubles when they are full. A rewind is free and exact.
+    A recurrent state can only start again, and a sliding window cannot go back behind what it still holds.
+    """
+
+    forms = ("gguf",)
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        device: Annotated[str, Option("llama.cpp's name of a device, `auto` for its choice")] = "auto",
+        threads: Annotated[int, Option("threads, 0 for one a physical core", least=0, most=512)] = 0,
+        layers: Annotated[int, Option("layers on the GPU, -1 for all", least=-1, most=10_000)] = -1,
+        kv: Annotated[str, Option("precision of the KV cache", choices=tuple(KV))] = "f16",
+        flash: Annotated[str, Option("flash attention", choices=tuple(FLASH))] = "auto",
+        batch: Annotated[int, Option("most tokens of a pass", least=ROWS, most=8192)] = 512,
+        context: Annotated[int, Option("most tokens of a text, 0 for the model's own", least=0)] = 0,
+        repack: Annotated[bool, Option("lay weights out anew for a CPU")] = True,
+    ) -> None:
+        if kv.startswith("q") and flash == "off":
+            raise BadValue(f"`kv` of `llamacpp` is `{kv}` and `flash` is `off`", "Leave `flash` out")
+        self.weights = open_weights(model, device, layers, repack)
+        if context > self.weights.context:
+            raise BadValue(
+                f"`context` of `llamacpp` is `{context}` and `{model}` was trained on {self.weights.context}",
+                "Leave `context` out",
+            )
+        self.device = self.weights.device
+        self.vocab = self.weights.vocab
+        self.context = context or self.weights.context
+        self.batch = batch
+        self.cache = {
+            "type_k": KV[kv],
+            "type_v": KV[kv],
+            "flash_attn_type": FLASH[flash],
+            "n_threads": threads or cores(),
+            "n_threads_batch": threads or cores(),
+            "n_batch": batch,
+            "n_ubatch": batch,
+            "n_outputs_max": ROWS,
+            "swa_full": True,  # a smaller one forgets sooner what a rewind needs
+        }
+
+    def session(self) -> Session:
+        """Return a new, empty session with a cache of its own, made at its first pass."""
+        return LlamaCppSession(self)
+
+
+class LlamaCppSession(Session):
+    """One text in a llama_context, which is the only one to say how many tokens it holds."""
+
+    def __init__(self, engine: LlamaCpp) -> None:
+        import llama_cpp
+
+        self._llama = llama_cpp
+        self._engine = engine
+        self._context: Context | None = None
+        self._tokens = np.zeros(engine.batch, np.int32)
+        self._wanted = np.zeros(engine.batch, np.int8)
+        self._batch = llama_cpp.llama_batch(
+            token=self._tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )  # without positions: llama.cpp goes on where its memory ends
+
+    def forward(self, tokens: Tokens, rows: int) -> Rows:
+        """Append `tokens` and return a view [rows, vocab] of llama.cpp's logits, a copy above ROWS rows.
+
+        Raises DriverFailed when llama.cpp cannot read them; the session then holds what it held, or nothing.
+        """
+        held = self._length()
+        total = held + len(tokens)
+        if total > self._engine.context:
+            raise ContextFull(total, self._engine.context)
+        if total == held:
+            return np.empty((0, self._engine.vocab), np.float32)
+        context = self._with_room(total)
+        parts: list[Rows] = []
+        at = 0
+        with context.busy:
+            for size, wanted in pieces(len(tokens), rows, self._engine.batch):
+                if wanted and parts:
+                    parts[-1] = parts[-1].copy()
+                self._decode(context, tokens[at : at + size], wanted, held)
+                at += size
+                parts.append(context.rows(wanted, self._engine.vocab))
+        return parts[-1] if rows <= ROWS else np.concatenate(parts)
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens; nothing where llama.cpp cannot take the others back."""
+        held = self._length()
+        if self._context is None or length >= held:
+            return held
+        llama, memory, window = self._llama, self._context.memory, self._engine.weights.window
+        needed = max(length - window + 1, 0) if window else 0  # the earliest token that the next one sees
+        whole = llama.llama_memory_seq_pos_min(memory, 0) <= needed
+        if whole and llama.llama_memory_seq_rm(memory, 0, length, -1):
+            return length
+        llama.llama_memory_clear(memory, False)
+        return 0
+
+    def _length(self) -> int:
+        """Return how many tokens the memory holds: after an interrupt nobody else knows."""
+        if self._context is None:
+            return 0
+        return int(self._llama.llama_memory_seq_pos_max(self._context.memory, 0)) + 1
+
+    def _with_room(self, total: int) -> Context:
+        """Return a context for `total` tokens: the present one, or a larger one that holds the same."""
+        old = self._context
+        if old is None or total > old.size:
+            size = min(max(total, 2 * old.size if old else FIRST), self._engine.context)
+            new = Context(self._engine, size)
+            if old is not None:
+                new.take(old)
+            self._context = old = new
+        return old
+
+    def _decode(self, context: Context, tokens: Tokens, wanted: int, held: int) -> None:
+        """Append tokens, the last `wanted` of them with logits; on failure keep the first `held` ones."""
+        count = len(tokens)
+        self._tokens[:count] = tokens
+        self._wanted[:count] = 0
+        self._wanted[count - wanted : count] = 1
+        self._batch.n_tokens = count
+        WORDS.clear()
+        status = self._llama.llama_decode(context.handle, self._batch)
+        if status:
+            why = reason(f"it answers {status}")
+            self.rewind(held)
+            raise DriverFailed(
+                f"llama.cpp cannot read {count} tokens: {why}",
+                "Try `--engine llamacpp:device=CPU`, or a smaller `batch`",
+            )
+
+
+class Context:
+    """A llama_context: the cache of one text and the logits of its last pass."""
+
+    def __init__(self, engine: LlamaCpp, size: int) -> None:
+        import llama_cpp
+
+        self._llama = llama_cpp
+        self.size = size
+        self._weights = engine.weights  # they must outlive it
+        params = llama_cpp.llama_context_default_params()
+        for name, value in engine.cache.items():
+            setattr(params, name, value)
+        params.n_ctx = size
+        WORDS.clear()
+        self.handle = undisturbed(llama_cpp.llama_init_from_model, engine.weights.handle, params)
+        if not self.handle:
+            raise DriverFailed(
+                f"llama.cpp cannot make a cache of {size} tokens: {reason()}",
+                "Choose a smaller `context`, or another `kv`",
+            )
+        self.busy = threading.Lock()
+        engine.weights.contexts.add(self.handle)
+        weakref.finalize(self, free_context, llama_cpp, self.handle, engine.weights.contexts, self.busy)
+        self.memory = llama_cpp.llama_get_memory(self.handle)
+
+    def take(self, other: Context) -> None:
+        """Hold the text of another context, bit for bit."""
+        state = (ctypes.c_uint8 * self._llama.llama_state_get_size(other.handle))()
+        self._llama.llama_state_get_data(other.handle, state, len(state))
+        if not self._llama.llama_state_set_data(self.handle, state, len(state)):
+            raise DriverFailed(f"llama.cpp cannot move a cache: {reason()}")
+
+    def rows(self, count: int, vocab: int) -> Rows:
+        """Return the last pass's logits [count, vocab]: a view that keeps this context alive."""
+        if not count:
+            return np.empty((0, vocab), np.float32)
+        start = ctypes.cast(self._llama.llama_get_logits(self.handle), ctypes.c_void_p).value
+        return np.asarray(View(self, start, (count, vocab)))
+
+
+class View:
+    """Floats in memory that belongs to `owner`, as numpy understands it."""
+
+    def __init__(self, owner: Context, start: int | None, shape: tuple[int, int]) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"data": (start, False), "shape": shape, "typestr": "<f4", "version": 3}
+
+
+def pieces(count: int, rows: int, batch: int) -> Iterator[tuple[int, int]]:
+    """Yield the passes that read `count` tokens: how many, and how many of their last get logits."""
+    while count > batch or rows > ROWS:
+        size = min(batch, count - rows) or ROWS
+        wanted = 0 if count > rows else size
+        yield size, wanted
+        count, rows = count - size, rows - wanted
+    yield count, rows
