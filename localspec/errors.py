@@ -127,7 +127,8 @@ class UnknownDevice(DeviceError):
     """There is no such device."""
 
     def __init__(self, device: str, there: Iterable[str]) -> None:
-        super().__init__(f"There is no device `{device}`", suggestion(device, there))
+        names = ", ".join(f"`{name}`" for name in there)
+        super().__init__(f"There is no device `{device}`", f"There is {names or 'none'}")
 
 
 class TooLittleMemory(DeviceError):

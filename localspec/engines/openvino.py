@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, Rows, Session, Tokens
-from localspec.errors import BrokenModel, ContextFull, UnknownDevice
+from localspec.errors import BrokenModel, ContextFull
+from localspec.formats.placement import place
 from localspec.library import compiled_folder
 from localspec.plugins import Option
 
@@ -21,9 +22,9 @@ NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
 class OpenVino(Engine):
     """Runs an OpenVINO IR on a CPU or GPU; the weights are compiled once for all sessions.
 
-    Arithmetic is float32, with int8 activations where a pass has several tokens: for a few tokens that is
-    quicker than bfloat16. `group=0` keeps activations in float32, and any width of a pass then gives the same
-    text. The cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
+    Arithmetic on a CPU is float32, with int8 activations where a pass has several tokens: for a few tokens
+    that is quicker than bfloat16. `group=0` keeps activations in float32, and any width of a pass then gives
+    the same text. The cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
     channel cannot be rewound exactly.
     """
 
@@ -31,32 +32,30 @@ class OpenVino(Engine):
         self,
         model: Path,
         *,
-        device: Annotated[str, Option("OpenVINO's name of a device")] = "CPU",
+        device: Annotated[str, Option("CPU, GPU, GPU.1, AUTO")] = "CPU",
         threads: Annotated[int, Option("threads, 0 for OpenVINO's choice", least=0, most=1024)] = 0,
-        precision: Annotated[str, Option("arithmetic", choices=("f32", "bf16", "f16"))] = "f32",
+        precision: Annotated[str, Option("arithmetic", choices=("auto", "f32", "bf16", "f16"))] = "auto",
         kv: Annotated[str, Option("precision of the KV cache", choices=("f16", "f32", "u8"))] = "f16",
         group: Annotated[
-            int, Option("activations that share an int8 scale, 0 for none in int8", least=0, most=65536)
-        ] = 32,
+            int,
+            Option(
+                "activations that share an int8 scale, 0 for none, -1 for the device's", least=-1, most=65536
+            ),
+        ] = -1,
     ) -> None:
+        import openvino as ov
+
         from localspec.formats.paged import first_line
 
-        self.device = device
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": precision,
-            "KV_CACHE_PRECISION": kv,
-            "KEY_CACHE_QUANT_MODE": "BY_TOKEN",
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(group),
-        }
+        core = ov.Core()
+        self.place = place(core, device)
+        self.device = self.place.device
         self._graph = model / "openvino_model.xml"
         self._mapped: list[Any] = []
         self.context = _context(model)
-        core = _core(device)
+        own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
         try:
-            self.compiled = self._compiled(
-                core, settings, {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
-            )
+            self.compiled = self._compiled(core, self.place.settings(precision, kv, group), own)
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
         self.vocab = int(self.compiled.output("logits").partial_shape[-1].get_length())
@@ -101,6 +100,7 @@ class OpenVinoSession(Session):
 
         self._ov = ov
         self._engine = engine
+        self._compiled = compiled
         self._vocab = int(compiled.output("logits").partial_shape[-1].get_length())
         self._request = compiled.create_infer_request()
         caches = [port for port in compiled.inputs if "_cache." in port.any_name]
@@ -159,22 +159,11 @@ class OpenVinoSession(Session):
         kept = -(-self._length // self._block)
         for name, port in self._caches.items():
             shape = [blocks, *(int(port.partial_shape[axis].get_length()) for axis in (1, 2, 3))]
-            tensor = self._ov.Tensor(port.element_type, self._ov.Shape(shape))
-            if kept:
-                tensor.data[:kept] = self._tensors[name].data[:kept]
+            old = self._tensors.get(name)
+            tensor = self._engine.place.cache(self._compiled, port.element_type, shape, old, kept)
             self._request.set_tensor(name, tensor)
             self._tensors[name] = tensor
         self._blocks = blocks
-
-
-def _core(device: str) -> Any:
-    import openvino as ov
-
-    core = ov.Core()
-    family = device.split(".")[0].split(":")[0]
-    if family not in ("AUTO", *(found.split(".")[0] for found in core.available_devices)):
-        raise UnknownDevice(device, core.available_devices)
-    return core
 
 
 def _context(model: Path) -> int:
