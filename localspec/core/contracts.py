@@ -46,12 +46,14 @@ class Distribution(NamedTuple):
 class Guess(NamedTuple):
     """One drafted token, what it was drawn from, and how sure its drafter is.
 
-    `probs` is None for a point mass: a retrieved token, or a draft model's likeliest one.
+    `probs` is None for a point mass: a retrieved token, or a draft model's likeliest one. `source` names the
+    drafter where several guess in turn.
     """
 
     token: int
     probs: Distribution | None = None
     confidence: float = 1.0
+    source: str = ""
 
 
 class Verdict(NamedTuple):
@@ -79,7 +81,13 @@ class Round:
 
 
 class Session(ABC):
-    """One text in one model's KV cache."""
+    """One text in one model's KV cache.
+
+    `vocabulary` is a fingerprint of what the tokens mean, empty where nobody knows: what is kept of one
+    vocabulary is of no use to another.
+    """
+
+    vocabulary: str = ""
 
     @abstractmethod
     def forward(self, tokens: Tokens, rows: int) -> Rows:
@@ -128,6 +136,13 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
         """Yield guesses for what follows `tokens`, one at a time, as long as somebody asks."""
+
+    def observe(self, tokens: Tokens, rows: Rows) -> None:  # noqa: B027 - most drafters have no use for it
+        """Take in the target's logits `rows` [n, vocab] after each of the last n of `tokens`.
+
+        Called once a round, when the draft has been checked: `tokens` are the text and all of the draft,
+        whether it stood or not. The rows hold until the target's next read: copy what is to be kept.
+        """
 
 
 class Lookahead(ABC):

@@ -30,16 +30,20 @@ def decode(
         started = perf_counter()
         draft = guesses(text, drafter, lookahead, sampler, settler.room - 1)
         guessed = perf_counter()
-        rows = target.read(text + [guess.token for guess in draft], len(draft) + 1)
+        whole = text + [guess.token for guess in draft]
+        rows = target.read(whole, len(draft) + 1)
         checked = perf_counter()
         accepted, token = verifier.verify(text, draft, rows, sampler)
+        verified = perf_counter()
+        drafter.observe(whole, rows)
+        observed = perf_counter()
         settled = settler.settle([*(guess.token for guess in draft[:accepted]), token])
         text += settled.tokens
         last = Round(
             tokens=settled.tokens,
             drafted=len(draft),
             accepted=min(accepted, len(settled.tokens)),
-            draft_seconds=guessed - started,
+            draft_seconds=guessed - started + observed - verified,
             target_seconds=checked - guessed,
             text=settled.text,
             finish=settled.finish,

@@ -24,8 +24,8 @@ class OpenVino(Engine):
 
     Arithmetic on a CPU is float32, with int8 activations where a pass has several tokens: for a few tokens
     that is quicker than bfloat16. `group=0` keeps activations in float32, and any width of a pass then gives
-    the same text. The cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
-    channel cannot be rewound exactly.
+    the same text. The cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache
+    quantized by channel cannot be rewound exactly.
     """
 
     def __init__(

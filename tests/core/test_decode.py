@@ -3,9 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
-from localspec.core.contracts import Drafter, Guess, Tokens
+from localspec.core.contracts import Drafter, Guess, Rows, Tokens
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
@@ -141,3 +142,34 @@ def test_an_interrupted_drafter_is_good_for_another_answer(ask: Ask, monkeypatch
 
 def interrupted(tokens: Tokens, rows: int = 1) -> None:
     raise KeyboardInterrupt
+
+
+class Watcher(Eager):
+    """Keeps what it is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[list[int], Rows]] = []
+
+    def observe(self, tokens: Tokens, rows: Rows) -> None:
+        self.seen.append((list(tokens), rows.copy()))
+
+
+@pytest.mark.parametrize("guesses", [0, 3])
+def test_a_drafter_sees_every_checked_row_once_a_round(ask: Ask, guesses: int) -> None:
+    drafter = Watcher()
+    answer = ask(Cursor(TOY.session()), drafter, Fixed(tokens=guesses), prompt=[1, 2, 3])
+    assert len(drafter.seen) == len(answer.rounds)
+    told = [1, 2, 3]
+    for (tokens, rows), last in zip(drafter.seen, answer.rounds, strict=True):
+        assert tokens == told + [0] * last.drafted
+        assert len(rows) == last.drafted + 1
+        assert np.array_equal(rows, TOY.session().forward(tokens, len(rows)))
+        told += last.tokens
+
+
+def test_what_observing_costs_is_the_drafts_cost(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr("localspec.core.decode.perf_counter", lambda: float(next(clock)))
+    answer = ask(Cursor(TOY.session()), Watcher(), room=3)
+    assert {(found.draft_seconds, found.target_seconds) for found in answer.rounds} == {(2.0, 1.0)}
