@@ -124,6 +124,7 @@ class Runtime:
         self.engine: Engine = engines[own]
         self.draft_engine = engines[self.draft_making] if self.draft_making else None
         session = self.engine.session()
+        session.vocabulary = model.manifest.digests.get("tokenizer.json", "")
         self.target = Cursor(session)
         if draft.name != OFF_PART and (fault := own.fault(self.engine, session)):
             self._off, draft, self.draft_engine = fault, plugins.parse("drafters", OFF_PART), None
@@ -139,6 +140,11 @@ class Runtime:
         return (
             [*own, (self.draft_making, self.draft_engine)] if self.draft_making and self.draft_engine else own
         )
+
+    @property
+    def note(self) -> str | None:
+        """What the drafter has to say, such as a store that it cannot use."""
+        return getattr(self.drafter, "note", None)
 
     @property
     def draft_name(self) -> str | None:

@@ -145,7 +145,7 @@ class Tuner:
         engines += [Choice(threads=count) for count in sorted(counts)]
         if name != "llamacpp" and self.model.form("gguf") and devices.LIBRARIES["llamacpp"].version:
             engines += [Choice(engine="llamacpp")]
-        drafts = ["ngram", "ngram:longest=4", *self._drafts()]
+        drafts = ["ngram", "ngram:longest=4", "suffix", "recycle", *self._drafts()]
         guesses = [Choice(draft="off")]
         guesses += [Choice(draft=draft, lookahead=depth) for draft in drafts for depth in DEPTHS]
         ours = Choice(draft=str(self._base.runtime.draft_spec))

@@ -180,6 +180,8 @@ def write(text: str) -> None:
 def _after(answer: Answer, runtime: Runtime, stats: bool) -> None:
     if answer.full:
         console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")
+    if runtime.note:
+        console.say(runtime.note)
     if stats:
         console.say(console.paint(in_words(answer, runtime), console.DIM))
 

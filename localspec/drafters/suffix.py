@@ -1,0 +1,90 @@
+"""Guesses copied from all texts so far: what most often followed the longest match of the text's end."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from localspec.core.automaton import Texts
+from localspec.core.contracts import Drafter, Guess, Rows, Tokens
+from localspec.core.cursor import Cursor
+from localspec.core.sampler import Sampler
+from localspec.errors import BadValue
+from localspec.library.answers import Store
+from localspec.plugins import Option
+
+DOUBT = 4.0  # continuations that were not seen, for a match of one token; a longer match has fewer
+
+
+class SuffixDraft(Drafter):
+    """Copies what most often followed the longest earlier match: here, in earlier turns and past answers.
+
+    SuffixDecoding (Oliaro et al. 2024), with a suffix automaton in place of its trees. Texts share their
+    beginnings: one that goes on where the last one ended costs its new tokens alone, one that was edited
+    costs what stands behind the edit, and what stood there before is kept as an earlier turn. No match runs
+    from one text into another. A text that comes back is counted once more.
+
+    `note` says why the store is not used, None when it is or when there is none.
+    """
+
+    def __init__(
+        self,
+        target: Cursor,
+        *,
+        least: Annotated[int, Option("shortest match in tokens", least=1, most=64)] = 2,
+        reach: Annotated[float, Option("most guesses for a token of the match", least=0.1, most=256)] = 2.0,
+        most: Annotated[int, Option("most tokens to look in", least=1000, most=10_000_000)] = 200_000,
+        store: Annotated[str, Option("file that keeps answers for the next time, none when empty")] = "",
+        kept: Annotated[int, Option("most tokens in that file", least=1000, most=5_000_000)] = 30_000,
+    ) -> None:
+        self._target = target
+        self._least = least
+        self._reach = reach
+        self._texts = Texts(most)
+        self._store = Store(_checked(store), min(kept, most // 2)) if store else None
+        if self._store:
+            weakref.finalize(self, self._store.close)
+
+    @property
+    def note(self) -> str | None:
+        """Say why the store is not used or was begun anew, or None."""
+        return self._store.note if self._store else None
+
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
+        """Yield the likeliest continuation, with shorter matches where a longer one has none.
+
+        Confidence: count / (total + DOUBT / length of the match), so that what was seen once after a long
+        match is surer than after a short one; an escape estimate as in PPM (Cleary and Witten 1984).
+        """
+        state = self._texts.follow(tokens)
+        automaton = self._texts.automaton
+        state = automaton.known(state)
+        length = automaton.length[state]
+        for _ in range(max(1, int(self._reach * length))):
+            if length < self._least:
+                return
+            edge = automaton.best[state]
+            sure = automaton.count[edge] / (automaton.total[state] + DOUBT / length)
+            yield Guess(automaton.token[edge], None, sure)
+            after = automaton.target[edge]
+            state = automaton.known(after)
+            length = length + 1 if state == after else automaton.length[state]
+
+    def observe(self, tokens: Tokens, rows: Rows) -> None:
+        """Tell answers from prompts, for the store. The first rows tell which vocabulary it must hold."""
+        if self._store is None:
+            return
+        if self._store.width is None:
+            vocabulary = self._target.session.vocabulary
+            self._texts.add(self._store.open(rows.shape[1], vocabulary))
+        self._store.see(tokens[: len(tokens) - len(rows) + 1], len(rows))
+
+
+def _checked(store: str) -> Path:
+    """Return the path of a store; raises BadValue for a folder."""
+    path = Path(store).expanduser()
+    if path.is_dir():
+        raise BadValue(f"`store` of `suffix` is the folder `{store}`", "Give a file in it, new or old")
+    return path
