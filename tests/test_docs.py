@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from perf import document
 from typer.testing import CliRunner
 
 from localspec import plugins
@@ -71,6 +72,14 @@ def test_the_tests_have_one_command() -> None:
     block = re.search(r"<!-- tests -->\n```\n(.*?)\n```", README)
     assert block is not None
     assert block.group(1) == "pip install '.[test,gguf,export]' && python -m pytest -q"
+
+
+def test_tables_are_those_of_the_reports_that_are_kept() -> None:
+    text = document.PERFORMANCE.read_text("utf-8")
+    assert document.written(text) == text
+    shown = {place["name"] for place in document.PLACE.finditer(text)}
+    assert shown == {path.stem for path in document.MEASURED.glob("*.json")}
+    assert shown
 
 
 def test_help_names_every_command() -> None:

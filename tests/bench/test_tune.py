@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import models
@@ -23,6 +24,7 @@ def tuner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
 
     def make(speeds: dict[str, float], seconds: float = 1000.0, wrong: str = "") -> Tuner:
         made = Tuner(models.SMALL, PROMPTS, Library(home), Silent(), seconds=seconds)
+        numbers = np.random.default_rng(0)
 
         def pair(
             candidate: Candidate, prompt: object, *, swapped: bool = False
@@ -38,7 +40,7 @@ def tuner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
                 ),
                 1.0,
             )
-            noise = 1 + (hash((candidate.name, str(prompt), swapped)) % 100 - 50) / 2000
+            noise = float(np.exp(numbers.normal(0, 0.02)))
             return 1.0, spent * noise
 
         monkeypatch.setattr(made, "_pair", pair)

@@ -1,0 +1,87 @@
+"""Keep bench's reports in docs/measured and their tables in docs/performance.md.
+
+    python tests/perf/document.py NAME REPORT.json    keep a report, without its single answers, as NAME
+    python tests/perf/document.py                     write the tables of all that are kept
+
+A table stands between `<!-- bench: NAME -->` and `<!-- end -->`; what is between them is generated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[2] / "docs"
+MEASURED, PERFORMANCE = DOCS / "measured", DOCS / "performance.md"
+PLACE = re.compile(r"(<!-- bench: (?P<name>[\w.-]+) -->\n).*?(<!-- end -->)", re.S)
+
+Values = dict[str, Any]
+
+
+def kept(report: Values) -> Values:
+    """Return a report without its runs: what the tables need."""
+    return {key: value for key, value in report.items() if key != "runs"}
+
+
+def table(report: Values) -> str:
+    """Return the command, the machine and the table of a report, as Markdown."""
+    machine, options = report["machine"], report["options"]
+    engine = report["engine"]
+    lines = [
+        "```",
+        " ".join(report["command"]),
+        "```",
+        "",
+        f"{report['model']['name']} ({report['model']['precision']}) on `{engine['spec']}`, {engine['device']};"
+        f" {machine['model']}, {machine['cores']} cores; {report['created'][:10]}.",
+        f"{options['prompts']} prompts, {options['repeat']} repetitions by turns,"
+        f" at most {options['tokens']} tokens; parity checked first.",
+        "",
+        "| | tokens/s | speed-up | 95 % interval | tokens a pass | guesses that stood |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in report["summary"]:
+        lines.append(_row(f"**{row['contender']}**", row))
+        if len(row["classes"]) > 1:
+            lines += [_row(f"{one['suite']}: {one['class']}", one) for one in row["classes"]]
+    lines += [f"| {one['name']} | {one['failed']} | | | | |" for one in report["contenders"] if one["failed"]]
+    lines += [f"| {name} | {why} | | | | |" for name, why in report["absent"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, row: Values) -> str:
+    rate, ratio = row["tokens_per_second"], row["speed_up"]
+    cells = [
+        name,
+        f"{rate['median']:.1f}" if rate else "",
+        f"{ratio['value']:.2f}" if ratio else "" if row["same_text"] else "other text",
+        f"{ratio['low']:.2f} to {ratio['high']:.2f}" if ratio else "",
+        f"{row['tokens_per_pass']:.2f}" if row["tokens_per_pass"] else "",
+        f"{row['accepted'] / row['drafted']:.0%}" if row["drafted"] else "",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def written(text: str) -> str:
+    """Return the text of docs/performance.md with the tables of the reports that are kept."""
+
+    def filled(place: re.Match[str]) -> str:
+        report = json.loads((MEASURED / f"{place['name']}.json").read_text("utf-8"))
+        return f"{place[1]}{table(report)}{place[3]}"
+
+    return PLACE.sub(filled, text)
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        MEASURED.mkdir(exist_ok=True)
+        report = kept(json.loads(Path(sys.argv[2]).read_text("utf-8")))
+        (MEASURED / f"{sys.argv[1]}.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    PERFORMANCE.write_text(written(PERFORMANCE.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
