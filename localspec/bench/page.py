@@ -9,7 +9,7 @@ from typing import Any
 Values = dict[str, Any]
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
-WIDTH, LINE, LABEL = 640, 26, 210  # of a plot: units, units a row, units for names
+WIDTH, LINE, LABEL = 440, 26, 150  # of a plot: units, units a row, units for names
 COLOURS = ("#2563eb", "#059669", "#d97706", "#7c3aed", "#dc2626", "#0891b2", "#4d7c0f", "#be185d")
 MOST = 200  # rounds of a timeline
 
@@ -48,10 +48,10 @@ def _speeds(report: Values) -> Iterator[Values]:
         for one in ({**row, "class": "all"}, *row["classes"])
         if one["speed_up"]
     ]
-    most = max([ratio["high"] for _, ratio in rows] + [1.0])
+    most = 1.3 * max([ratio["value"] for _, ratio in rows] + [1.0])  # an interval may leave the plot
 
     def at(value: float) -> float:
-        return float(round(LABEL + max(value, 0.0) / most * (WIDTH - LABEL - 60), 1))
+        return float(round(LABEL + min(max(value, 0.0) / most, 1.0) * (WIDTH - LABEL - 40), 1))
 
     for number, (name, ratio) in enumerate(rows):
         places = {key: at(ratio[key]) for key in ("value", "low", "high")}
@@ -90,12 +90,12 @@ def _lines(curves: dict[str, Sequence[tuple[float, float]]], floor: float = 0.0)
 
 
 def _timelines(report: Values) -> Iterator[Values]:
-    """Yield for each contender that guessed the depth of each round of its longest answer."""
+    """Yield for each contender that guessed the depth of each round of the answer with the most guesses."""
     for row in report["summary"]:
         runs = [run for run in report["runs"] if run["contender"] == row["contender"] and run["drafted"]]
         if not runs:
             continue
-        longest = max(runs, key=lambda run: len(run["depths"]))
+        longest = max(runs, key=lambda run: int(run["drafted"]))
         depths = longest["depths"][:MOST]
         bar, most = WIDTH / len(depths), max(depths)
         bars = [
