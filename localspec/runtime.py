@@ -31,7 +31,7 @@ from localspec.library import Library, Model, Progress, tuned, verdicts
 from localspec.plugins import Spec
 
 if TYPE_CHECKING:
-    from localspec.core.contracts import Engine, Round, Session, Tokens
+    from localspec.core.contracts import Engine, Lookahead, Round, Session, Tokens
 
 AUTO, OFF, OFF_PART = "auto", "off", "none"
 
@@ -128,7 +128,11 @@ class Runtime:
         self.target = Cursor(session)
         if draft.name != OFF_PART and (fault := own.fault(self.engine, session)):
             self._off, draft, self.draft_engine = fault, plugins.parse("drafters", OFF_PART), None
-        self.lookahead = self.lookahead_spec.make()
+        self.lookahead: Lookahead = self.lookahead_spec.make()
+        self._pace = verdicts.key(
+            "pace", own.key, str(draft), str(self.lookahead_spec), self.draft_making and self.draft_making.key
+        )
+        self.lookahead.restore(verdicts.read(self._pace))
         self.verifier = self.verifier_spec.make()
         given = (self.draft_engine, self.engine.vocab) if self.draft_engine else ()
         self.drafter = draft.make(self.target, *given)
@@ -207,6 +211,8 @@ class Runtime:
                 answer.seconds = perf_counter() - started
                 yield last
         finally:
+            if learned := self.lookahead.state():
+                verdicts.add(self._pace, **learned)
             answer.full = full and answer.finish_reason == "length"
             answer.reason = self._why_off(answer)
             answer.seconds = perf_counter() - started

@@ -13,6 +13,7 @@ from localspec.core.sampler import Sampling
 from localspec.engines.toy import Toy
 from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
 from localspec.library import Library, Model, Silent, verdicts
+from localspec.lookaheads.measured import Measured
 from localspec.runtime import Choice, Making, Runtime, engine_spec, find_draft, find_engine
 
 
@@ -187,3 +188,18 @@ def test_verdicts_survive_damage(library: Library) -> None:
     assert verdicts.read("a") == {"rewind": None, "more": 1}
     (library.home / "verdicts" / "a.json").write_text("{")
     assert verdicts.read("a") == {}
+
+
+def test_what_a_lookahead_learned_is_there_the_next_time(
+    library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, int]] = []
+    learned = {"version": 1, "rounds": 7}
+    monkeypatch.setattr(Measured, "state", lambda self: learned)
+    monkeypatch.setattr(Measured, "restore", lambda self, values: seen.append(dict(values)))
+    first = Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
+    for _ in first.answer([3, 1, 3, 1], sampling=Sampling(), max_tokens=4)[1]:
+        pass
+    Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
+    Runtime(str(gguf), Choice(draft="recycle"), library, Silent())
+    assert seen == [{}, learned, {}]

@@ -10,7 +10,7 @@ Read this first. The loop in `decode.py` knows these classes and nothing else:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -159,6 +159,13 @@ class Lookahead(ABC):
     def reason(self) -> str | None:
         """Say in a few words why it does not guess at present, or None when it does."""
         return None
+
+    def state(self) -> dict[str, Any]:
+        """Return what it has learned as plain values, for the next time with the same pair."""
+        return {}
+
+    def restore(self, values: Mapping[str, Any]) -> None:  # noqa: B027 - most learn nothing
+        """Take in what `state` returned, perhaps long ago; what is malformed is ignored."""
 
 
 class Verifier(ABC):
