@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -137,12 +138,7 @@ class Peer(Contender):
 
     def peak_memory(self) -> int | None:
         """Return the most bytes that the process has held so far."""
-        import psutil
-
-        with suppress(psutil.Error):
-            held = psutil.Process(self._process.pid).memory_info()
-            return int(getattr(held, "peak_wset", held.rss))
-        return None
+        return peak_memory(self._process.pid)
 
     def close(self) -> None:
         """End the process."""
@@ -174,3 +170,16 @@ class Peer(Contender):
         self._words.seek(0)
         last = [line for line in self._words.read().splitlines() if line.strip()]
         return PeerFailed(f"`{self.name}` died with {code}: {last[-1] if last else 'it said nothing'}")
+
+
+def peak_memory(process: int) -> int | None:
+    """Return the most bytes that a process has held, or what it holds where the system keeps no peak."""
+    import psutil
+
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    with suppress(psutil.Error):
+        held = psutil.Process(process).memory_info()
+        return int(getattr(held, "peak_wset", held.rss))
+    return None

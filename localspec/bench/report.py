@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from localspec import devices
-from localspec.bench.contenders import PLAIN, Contender
+from localspec.bench.contenders import PLAIN, Contender, peak_memory
 from localspec.bench.intervals import median_and_range, speed_up
 from localspec.bench.race import Race, Run
 
@@ -30,6 +31,7 @@ def report(race: Race, contenders: Sequence[Contender], facts: Values) -> Values
         "command": ["localspec", *sys.argv[1:]],
         "machine": machine(),
         **facts,
+        "peak_memory": peak_memory(os.getpid()),
         "finished": race.finished,
         "contenders": [
             {

@@ -121,7 +121,7 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         f"{head}, {found['options']['prompts']} prompts x {found['options']['repeat']}",
         "",
-        f"{'':<34} {'tokens/s':>9} {'speed-up':>9} {'interval':>13} {'a pass':>7} {'stood':>6}",
+        f"{'':<34} {'prompt/s':>9} {'tokens/s':>9} {'speed-up':>9} {'interval':>13} {'a pass':>7} {'stood':>6}",
     ]
     for row in found["summary"]:
         lines.append(_row(row["contender"], row))
@@ -136,8 +136,8 @@ def table(found: dict[str, Any]) -> str:
 
 
 def _row(name: str, row: dict[str, Any]) -> str:
-    rate, ratio = row["tokens_per_second"], row["speed_up"]
-    parts = [f"{name:<34.34}", f"{rate['median']:>9.1f}" if rate else f"{'':>9}"]
+    ratio, rates = row["speed_up"], (row["prompt_tokens_per_second"], row["tokens_per_second"])
+    parts = [f"{name:<34.34}", *(f"{rate['median']:>9.1f}" if rate else f"{'':>9}" for rate in rates)]
     if ratio:
         parts += [f"{ratio['value']:>9.2f}", f"{ratio['low']:>6.2f}-{ratio['high']:<6.2f}"]
     else:
