@@ -234,10 +234,11 @@ class Tuner:
     def _opened(self, choice: Choice) -> Own:
         """Return the candidate's runtime; one at a time is held beside the default, and shares its engine."""
         if self._held is None or self._held[0] != choice:
-            loaded = [*self._base.runtime.engines, *(self._held[1].runtime.engines if self._held else ())]
-            wanted = [pair for pair in loaded if _same_engine(pair[0].spec.name, choice, self._base.runtime)]
+            loaded = list(self._base.runtime.engines)
+            if self._held and _engine(self._held[0]) == _engine(choice):
+                loaded += self._held[1].runtime.engines
             self._held = None
-            runtime = Runtime(self._name, choice, self._library, self._progress, wanted)
+            runtime = Runtime(self._name, choice, self._library, self._progress, loaded)
             self._held = (choice, Own("candidate", runtime))
             self._held[1].answer(encoded(self.model, ["Hi"], [], None), 4, anew=True)
         return self._held[1]
@@ -292,8 +293,8 @@ def _joined(engine: Choice, guessing: Choice) -> Choice:
     )
 
 
-def _same_engine(name: str, choice: Choice, base: Runtime) -> bool:
-    return choice.engine.partition(":")[0] in ("auto", name) or base.engine_spec.name == name
+def _engine(choice: Choice) -> tuple[str, int | None]:
+    return choice.engine, choice.threads
 
 
 def _bytes(model: Model) -> int:

@@ -121,7 +121,8 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         f"{head}, {found['options']['prompts']} prompts x {found['options']['repeat']}",
         "",
-        f"{'':<34} {'prompt/s':>9} {'tokens/s':>9} {'speed-up':>9} {'interval':>13} {'a pass':>7} {'stood':>6}",
+        f"{'':<34} {'prompt/s':>9} {'tokens/s':>9} {'speed-up':>9} {'interval':>13}"
+        f" {'a pass':>7} {'stood':>6}",
     ]
     for row in found["summary"]:
         lines.append(_row(row["contender"], row))
