@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import UnknownDevice
+from localspec.signals import signal_stack_kept
 
 AUTO = "auto"
 NVIDIA = ("/proc/driver/nvidia/version", "/dev/dxg")  # the second: Windows' subsystem for Linux
@@ -175,6 +176,7 @@ def gaudi() -> bool:
     return Path(GAUDI).exists()
 
 
+@signal_stack_kept()
 def _openvino() -> list[Device]:
     if LIBRARIES["openvino"].version is None:
         return []

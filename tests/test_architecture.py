@@ -14,7 +14,7 @@ import localspec
 
 ROOT = Path(next(iter(localspec.__path__)))
 FLOORS = [
-    {"errors"},
+    {"errors", "signals"},
     {"core", "plugins", "tools"},
     {"settings", "devices", "formats"},
     {"library"},

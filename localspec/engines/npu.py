@@ -30,6 +30,7 @@ from localspec.formats.npu import group_wise, read_static
 from localspec.formats.paged import first_line
 from localspec.library import compiled_folder, home, verdicts
 from localspec.plugins import Option
+from localspec.signals import signal_stack_kept
 
 CHILD = (sys.executable, "-m", "localspec.engines.npu")
 CHANNEL_WISE = "It needs symmetric INT4 weights with one scale a row"
@@ -72,6 +73,7 @@ class Npu(Engine):
     Texts that are read by turns need `texts` of their number: the plug-in keeps count of one alone.
     """
 
+    @signal_stack_kept()
     def __init__(
         self,
         model: Path,

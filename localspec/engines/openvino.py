@@ -14,6 +14,7 @@ from localspec.errors import BrokenModel, ContextFull
 from localspec.formats.placement import place
 from localspec.library import compiled_folder
 from localspec.plugins import Option
+from localspec.signals import signal_stack_kept
 
 FIRST_BLOCKS = 8  # blocks of a new session's cache; it doubles when they are full
 NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
@@ -28,6 +29,7 @@ class OpenVino(Engine):
     quantized by channel cannot be rewound exactly.
     """
 
+    @signal_stack_kept()
     def __init__(
         self,
         model: Path,

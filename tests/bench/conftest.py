@@ -12,9 +12,9 @@ from localspec.library import Library, Silent
 from localspec.runtime import Choice, Runtime
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A library of the session's own, which the environment names."""
+    """A library of its own, which the environment names."""
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_HOME", str(folder))
@@ -22,6 +22,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def plain(home: Path) -> Runtime:
     return Runtime(models.SMALL, Choice(draft="off"), Library(home), Silent())
