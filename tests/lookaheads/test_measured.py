@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+import timeit
 from collections.abc import Callable
 from statistics import mean, median
+from typing import Any
 
 import pytest
 
@@ -134,12 +137,16 @@ def test_it_stops_within_sixty_rounds_when_guesses_get_bad() -> None:
 
 
 def test_it_starts_again_when_guesses_get_good_after_a_while() -> None:
+    soon = []
     for seed in SEEDS:
         pair = Pair(line(0.1), 0.2, 0.1, seed)
         assert median(pair.run(30)[-10:]) == 0
         pair.stands = lambda position: 0.9
         pair.run(60)
+        soon.append(mean(map(pair.rate, pair.run(20))))
+        pair.run(120)  # a probe may have bad luck
         assert mean(map(pair.rate, pair.run(20))) > 0.9 * pair.rate(pair.best())
+    assert median(soon) > 0.9 * pair.rate(pair.best())
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.9, 0.5), (0.4, 0.9)])
@@ -153,14 +160,21 @@ def test_it_follows_within_sixty_rounds_while_guessing(before: float, after: flo
 
 
 def test_probes_get_ever_rarer_up_to_a_limit() -> None:
-    pair = Pair(*PAIRS["a dear draft"][:3])
-    pair.run(4000)
-    probes = [at for at in range(10, 4000) if pair.depths[at] and not pair.depths[at - 1]]
+    pair = Pair(line(0.5), 0.8, 0.5)  # would not pay if every guess stood
+    pair.run(6000)
+    probes = [at for at in range(4, 6000) if pair.depths[at] and not pair.depths[at - 1]]
     gaps = [later - earlier for earlier, later in zip(probes, probes[1:], strict=False)]
-    assert gaps == sorted(gaps)
     assert gaps[0] < 40
-    assert gaps[-2:] == [514, 514]  # 512 and the probe itself
+    assert set(gaps[-2:]) <= {513, 514}  # 512 and the probe itself
     assert sum(map(bool, pair.depths)) < 40
+
+
+def test_probes_stay_frequent_where_they_lose_little() -> None:
+    pair = Pair(line(0.05), 0.001, 0.02)
+    pair.run(1000)
+    pair.stands = lambda position: 0.95
+    pair.run(60)
+    assert pair.near_best(median(pair.run(20)))
 
 
 def test_one_slow_pass_does_not_turn_it_off_for_long() -> None:
@@ -186,12 +200,14 @@ def test_a_prompt_read_in_the_first_pass_is_no_cost() -> None:
     assert pair.lookahead.reason is not None
 
 
-def test_the_first_round_of_each_answer_is_plain() -> None:
-    pair = Pair(*PAIRS["a tiny, good one"][:3])
+@pytest.mark.parametrize(("guess", "plain"), [(0.05, True), (0.01, False)])
+def test_the_first_round_of_an_answer_is_plain_unless_guesses_are_free(guess: float, plain: bool) -> None:
+    pair = Pair(line(0.01), guess, 0.95)
     pair.run(20)
     pair.run(1, finish="stop")
-    assert pair.run(3)[0] == 0
-    assert pair.depths[-1] > 2
+    depths = pair.run(3)
+    assert (depths[0] == 0) is plain
+    assert depths[-1] > 2
 
 
 def test_a_changed_speed_of_plain_passes_is_noticed() -> None:
@@ -249,3 +265,195 @@ def test_guesses_behind_the_end_of_an_answer_are_not_held_against_the_draft() ->
     for _ in range(60):
         pair.lookahead.learn(Round((1, 2), 5, 2, 0.25, 1.1, "", "stop"))
     assert pair.run(2) == [0, MOST]
+
+
+def points(*seconds: float) -> Callable[[int], float]:
+    """Return the cost of passes from that of the widths 1, 2, 4, 8 and 16, as a share of the first."""
+
+    def passes(width: int) -> float:
+        at = next((at for at in range(4) if width <= 2 ** (at + 1)), 3)
+        low, high = seconds[at], seconds[at + 1]
+        return (low + (high - low) * (width - 2**at) / 2**at) / seconds[0]
+
+    return passes
+
+
+CURVES = {
+    "openvino on a CPU": points(88, 95, 114, 137, 159),
+    "llama.cpp on a CPU": points(37, 57, 101, 224, 253),
+    "a GPU": points(20, 20.3, 20.5, 21, 22),
+}
+every_curve = pytest.mark.parametrize("curve", CURVES)
+
+
+def expected(pair: Pair, rounds: int) -> float:
+    """Return the expected tokens a second of some more rounds, catching up left out."""
+    depths = pair.run(rounds)
+    seconds = [depth * pair.guess + pair.passes(depth + 1) for depth in depths]
+    tokens = [pair.rate(depth) * cost for depth, cost in zip(depths, seconds, strict=True)]
+    return sum(tokens) / sum(seconds)
+
+
+@every_curve
+@pytest.mark.parametrize("guess", [0.001, 0.02, 0.3, 0.5, 0.8])
+def test_regret_is_small(curve: str, guess: float) -> None:
+    for stands in (0.1, 0.3, 0.5, 0.8, 0.95, lambda position: 0.95 * 0.9**position):
+        pair = Pair(CURVES[curve], guess, stands)
+        assert expected(pair, 2000) > 0.97 * pair.rate(pair.best())
+
+
+@every_curve
+@pytest.mark.parametrize("guess", [0.02, 0.3, 0.5, 0.8])
+@pytest.mark.parametrize("start", [1, 2, 8])
+def test_it_settles_within_fifty_rounds(curve: str, guess: float, start: int) -> None:
+    for stands in (0.1, 0.3, 0.6, 0.9):
+        ends = []
+        for seed in SEEDS:
+            pair = Pair(CURVES[curve], guess, stands, seed)
+            pair.lookahead = Measured(start=start)
+            pair.run(50)
+            ends.append(pair.rate(round(median(pair.run(15)))))
+        assert mean(ends) > 0.97 * pair.rate(pair.best())
+
+
+@every_curve
+def test_useless_drafts_cost_next_to_nothing(curve: str) -> None:
+    pair = Pair(CURVES[curve], 0.5, 0.02)
+    pair._blur = lambda: 1.0  # type: ignore[method-assign]
+    pair.run(2001)
+    assert pair.seconds - 40 <= 1.03 * 2001
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.9, 0.2), (0.3, 0.9)])
+def test_it_follows_within_thirty_rounds(before: float, after: float) -> None:
+    ends = []
+    for seed in SEEDS:
+        pair = Pair(CURVES["a GPU"], 0.1, before, seed)
+        pair.run(300)
+        pair.stands = lambda position: after
+        pair.run(30)
+        ends.append(pair.rate(round(median(pair.run(15)))))
+    assert mean(ends) > 0.95 * pair.rate(pair.best())
+
+
+def test_a_step_in_the_costs_is_got_over() -> None:
+    pairs = [Pair(CURVES["llama.cpp on a CPU"], 0.02, 0.95, seed) for seed in SEEDS]
+    for pair in pairs:  # 3 guesses are the best among the first 12 and reach 0.83 of the rate of 16
+        pair.run(100)
+    assert mean(expected(pair, 200) for pair in pairs) > 0.96 * pairs[0].rate(16)
+
+
+@every_curve
+def test_slow_passes_now_and_then_do_not_matter(curve: str) -> None:
+    pair = Pair(CURVES[curve], 0.1, 0.8)
+    outlier = random.Random(5)
+    depths = [pair.run(1, slow=5.0 if outlier.random() < 0.02 else 1.0)[0] for _ in range(1500)]
+    assert mean(map(pair.rate, depths[50:])) > 0.95 * pair.rate(pair.best())
+
+
+class Telling(Pair):
+    """A pair whose drafter knows which half of its guesses is doubtful."""
+
+    def _round(self, slow: float, finish: str | None) -> None:
+        draft: list[Guess] = []
+        while self.lookahead.wants_more(draft):
+            draft.append(Guess(0, None, self.random.choice((0.9, 0.4)), "a draft"))
+        accepted = 0
+        while accepted < len(draft) and self.random.random() < self.share(draft[accepted]):
+            accepted += 1
+        target, drafting = self.passes(len(draft) + 1), self.guess * len(draft)
+        self.lookahead.learn(Round((0,) * (accepted + 1), len(draft), accepted, drafting, target, "", finish))
+        self.depths.append(len(draft))
+        self.seconds += target + drafting
+        self.tokens += accepted + 1
+
+    @staticmethod
+    def share(guess: Guess) -> float:
+        return 0.95 if guess.confidence > 0.5 else 0.2
+
+
+@pytest.mark.parametrize(
+    ("curve", "guess"),
+    [("openvino on a CPU", 0.001), ("openvino on a CPU", 0.1), ("a GPU", 0.1), ("a GPU", 0.3)],
+)
+def test_with_telling_confidence_it_beats_every_fixed_depth(curve: str, guess: float) -> None:
+    rates = []
+    for seed in SEEDS:
+        pair = Telling(CURVES[curve], guess, (0.95 + 0.2) / 2, seed)
+        pair.run(2000)
+        rates.append(pair.tokens / pair.seconds)
+    assert mean(rates) > 1.04 * pair.rate(pair.best())
+
+
+def test_a_doubtful_guess_ends_the_draft_and_a_sure_one_goes_on() -> None:
+    pair = Telling(CURVES["a GPU"], 0.2, 0.575)
+    pair.run(300)
+    sure, doubtful = Guess(0, None, 0.9, "a draft"), Guess(0, None, 0.4, "a draft")
+    pair.run(1)
+    assert pair.lookahead.wants_more([])
+    assert pair.lookahead.wants_more([sure])
+    assert not pair.lookahead.wants_more([sure, doubtful, doubtful])
+
+
+@pytest.mark.parametrize(("guess", "stands"), [(0.05, 0.9), (0.8, 0.2), (0.001, 0.9)])
+def test_a_restored_pair_starts_where_it_was(guess: float, stands: float) -> None:
+    old = Pair(CURVES["openvino on a CPU"], guess, stands)
+    old.run(300)
+    new = Pair(old.passes, guess, stands, seed=7)
+    new.lookahead.restore(json.loads(json.dumps(old.lookahead.state())))
+    assert new.near_best(median(new.run(6)[1:]))
+    assert len(json.dumps(old.lookahead.state())) < 4000
+
+
+def test_a_state_is_fit_to_be_restored_however_long_it_learned() -> None:
+    for stands in (1.0, 0.0, 0.6):
+        pair = Telling(CURVES["a GPU"], 0.02, stands)
+        pair.share = lambda guess, share=stands: share  # type: ignore[method-assign, assignment, misc]
+        pair.run(2000)
+        pair.lookahead.wants_more([Guess(0, None, 0.01, "another")])
+        pair.lookahead.learn(Round((1,), 1, 0, 0.02, 1.0))
+        pair.run(1000)
+        again = Measured()
+        again.restore(pair.lookahead.state())
+        assert again.state()["passes"] == pair.lookahead.state()["passes"]
+
+
+def test_a_restored_pair_soon_follows_what_has_changed() -> None:
+    old = Pair(CURVES["a GPU"], 0.1, 0.95)
+    old.run(1000)
+    new = Pair(old.passes, 0.1, 0.2)
+    new.lookahead.restore(old.lookahead.state())
+    new.run(30)
+    assert new.near_best(median(new.run(15)))
+
+
+def test_a_malformed_state_changes_nothing() -> None:
+    old = Pair(CURVES["a GPU"], 0.1, 0.9)
+    old.run(100)
+    good = old.lookahead.state()
+    fresh = Measured().state()
+    bad: list[Any] = [None, 3, [], {}, {**good, "version": 0}]
+    for name in good:
+        bad += [
+            {**good, name: value} for value in ("x", [[]], [1, "x"], -1.0, [["a", "b"]], float("nan"), {})
+        ]
+        bad.append({key: value for key, value in good.items() if key != name})
+    for values in bad:
+        lookahead = Measured()
+        lookahead.restore(values)
+        assert lookahead.state() == fresh
+        assert not lookahead.wants_more([])
+    Measured().restore(fresh)
+
+
+def test_a_round_takes_little_time_to_think_about() -> None:
+    pair = Telling(CURVES["a GPU"], 0.001, 0.575)
+    pair.run(100)
+    draft = [Guess(0, None, 0.9, "a draft")] * MOST
+
+    def think() -> None:
+        for count in range(MOST + 1):
+            pair.lookahead.wants_more(draft[:count])
+        pair.lookahead.learn(Round((0,) * 17, MOST, MOST, 0.016, 1.1))
+
+    assert min(timeit.repeat(think, number=1, repeat=200)) < 0.0005  # 1 % of a pass of 50 ms

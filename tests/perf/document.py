@@ -22,8 +22,14 @@ Values = dict[str, Any]
 
 
 def kept(report: Values) -> Values:
-    """Return a report without its runs: what the tables need."""
-    return {key: value for key, value in report.items() if key != "runs"}
+    """Return a report without its runs and without the places of its files: what the tables need."""
+    words, command = iter(report["command"]), []
+    for word in words:
+        if word in ("--json", "--html", "--compare"):
+            next(words)
+        else:
+            command.append(word)
+    return {key: value for key, value in report.items() if key != "runs"} | {"command": command}
 
 
 def table(report: Values) -> str:
@@ -35,7 +41,8 @@ def table(report: Values) -> str:
         " ".join(report["command"]),
         "```",
         "",
-        f"{report['model']['name']} ({report['model']['precision']}) on `{engine['spec']}`, {engine['device']};"
+        f"{report['model']['name']} ({report['model']['precision']}) on `{engine['spec']}`,"
+        f" {engine['device']};"
         f" {machine['model']}, {machine['cores']} cores; {report['created'][:10]}.",
         f"{options['prompts']} prompts, {options['repeat']} repetitions by turns,"
         f" at most {options['tokens']} tokens; parity checked first.",

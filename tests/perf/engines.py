@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 
 from localspec import plugins
-from localspec.core.cursor import Cursor
+from localspec.core.cursor import Cursor, shared_prefix
 from localspec.library import Library, Model, Terminal
 from localspec.runtime import Making
 
@@ -131,17 +131,14 @@ def compared(
     agree = []
     ours(engine, asked[0], 4)
     theirs(asked[0], 4)
-    for _ in range(options.repeat):
+    ways = {"localspec": lambda *asked: ours(engine, *asked), "theirs": theirs}
+    for turn in range(options.repeat):
         for prompt in asked:
-            one, seconds = ours(engine, prompt, options.tokens)
-            spent["localspec"].append(seconds)
-            two, seconds = theirs(prompt, options.tokens)
-            spent["theirs"].append(seconds)
-            agree.append(
-                next(
-                    (at for at, pair in enumerate(zip(one, two, strict=True)) if pair[0] != pair[1]), len(one)
-                )
-            )
+            told = {}
+            for name in list(ways)[:: -1 if turn % 2 else 1]:
+                told[name], seconds = ways[name](prompt, options.tokens)
+                spent[name].append(seconds)
+            agree.append(shared_prefix(told["localspec"], told["theirs"]))
     median = {name: statistics.median(seconds) for name, seconds in spent.items()}
     return {
         "device": engine.device,

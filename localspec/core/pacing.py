@@ -1,0 +1,205 @@
+"""What passes cost and which guesses stand, as running values: the arithmetic behind how far to guess."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from math import exp, sqrt
+
+FALL = 0.3  # of the way down to a smaller cost: hardly anything makes a pass faster than it is
+RISE = 0.15  # of the way up to a larger one, which may be another program's doing
+JUMP = 0.25  # the most that a larger sample counts above the mean: an outlier moves it little
+FIRST_JUMP = 1.0  # the same for the first samples, against a guess from other widths
+FEW = 2  # samples from which on a cost is believed
+STALE = 50  # passes after which a cost counts for one sample
+SLOPE = 0.1  # share of a one-token pass that one more token is taken to cost until it has been seen
+TICK = 1e-9  # a clock may see no time pass
+
+PRIOR = 0.6  # acceptance of a first guess before any has been seen
+LITTLE = 2.0  # samples that a prior, or evidence from before a pause or a change, is worth
+LIKE = 8.0  # samples that the share of the position before is worth
+PLENTY = 100.0  # samples that evidence is worth at most: what is older fades
+DRIFT = 0.02  # how fast an unvisited position forgets and comes near the one before it
+SURPRISE = 0.92  # of the surprise so far is left after each guess: about a dozen count
+CHANGE = 2.8  # standard deviations of surprise that say that the text has changed
+CALM = 0.5  # variance beyond that: one guess against all odds is no change
+
+BINS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)  # of confidence: fine where drafts are mostly found
+DOUBT = 0.5  # information that "this class is as good as any" is worth
+SURE = 8.0  # information that a class holds at most, of about 40 guesses: what is older fades
+FAR = 50.0  # the most that a class changes the odds
+
+
+class Costs:
+    """Seconds of passes by width, outliers held down. Unseen widths lie between the seen ones."""
+
+    def __init__(self) -> None:
+        self.mean: dict[int, float] = {}
+        self.seen: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._passes = 0
+
+    def learn(self, width: int, seconds: float) -> None:
+        """Take in the seconds of a pass over `width` tokens."""
+        seconds = max(seconds, TICK)
+        self._passes += 1
+        if self._passes - self._last.get(width, self._passes) > STALE:
+            self.seen[width] = 1
+        self._last[width] = self._passes
+        if width not in self.mean:
+            self.mean[width] = self.curve(width)[-1] if 1 in self.mean else seconds
+        count = self.seen[width] = self.seen.get(width, 0) + 1
+        self.mean[width] = clamped(self.mean[width], seconds, count)
+
+    def curve(self, widest: int) -> list[float]:
+        """Return the seconds of passes over 1, 2, ... `widest` tokens: on lines through the seen ones.
+
+        A wider pass does not cost less, so a cheap one bounds the narrower ones.
+        """
+        known = sorted(self.mean.items())
+        curve = [known[0][1]]
+        for (left, low), (right, high) in pairwise(known):
+            slope = (high - low) / (right - left)
+            curve += [low + slope * step for step in range(1, right - left + 1)]
+        slope = _slope(known)
+        while len(curve) < widest:
+            curve.append(curve[-1] + slope)
+        for at in range(len(curve) - 2, -1, -1):
+            if curve[at] > curve[at + 1]:
+                curve[at] = curve[at + 1]
+        return curve[:widest]
+
+    def least(self, width: int) -> float:
+        """Return what a pass over `width` tokens costs at least: what the widest narrower, known one does."""
+        narrower = [known for known in self.mean if known < width and (known == 1 or self.seen[known] >= FEW)]
+        return self.mean[max(narrower, default=min(self.mean))]
+
+
+def clamped(mean: float, sample: float, count: int) -> float:
+    """Return the running mean after its `count`th sample: it falls fast and rises slowly."""
+    if sample < mean:
+        return mean + max(1 / count, FALL) * (sample - mean)
+    jump = FIRST_JUMP if count <= FEW else JUMP
+    return mean + max(1 / count, RISE) * min(sample - mean, jump * mean)
+
+
+def _slope(known: Sequence[tuple[int, float]]) -> float:
+    """Return what one more token costs beyond the widest pass of `known`: the cheaper of two readings."""
+    (first, low), (last, high) = known[0], known[-1]
+    if first == last:
+        return SLOPE * low
+    before, middle = known[-2]
+    return max(min((high - low) / (last - first), (high - middle) / (last - before)), 0.0)
+
+
+class Positions:
+    """The share of guesses at each position of a draft that stood, given that those before did.
+
+    Each position's own evidence is mixed with the share of the one before, as if that had been seen too:
+    deep positions are seldom judged.
+    """
+
+    def __init__(self) -> None:
+        self.stood: list[float] = []  # of those seen, faded like them
+        self.seen: list[float] = []
+        self.prior = PRIOR
+        self._shares: list[float] = []
+        self._surprise = self._variance = 0.0
+
+    def at(self, position: int) -> float:
+        """Return the share at `position`, from 0; beyond the last seen one it is that of the last."""
+        shares = self._shares
+        if position < len(shares):
+            return shares[position]
+        return shares[-1] if shares else self.prior
+
+    def reaching(self, count: int) -> list[float]:
+        """Return the shares at the first `count` positions."""
+        return self._shares[:count] + [self.at(count)] * (count - len(self._shares))
+
+    def learn(self, position: int, stood: bool, expected: float) -> None:
+        """Take in one guess that was judged, and had been `expected` to stand with that probability."""
+        if self.seen[position] >= PLENTY:
+            self.stood[position] *= 1 - 1 / PLENTY
+            self.seen[position] *= 1 - 1 / PLENTY
+        self.stood[position] += stood
+        self.seen[position] += 1
+        self._surprise = SURPRISE * self._surprise + stood - expected
+        self._variance = SURPRISE * SURPRISE * self._variance + expected * (1 - expected)
+
+    def reach(self, drafted: int) -> None:
+        """Make room for `drafted` positions; those behind forget a little."""
+        missing = drafted - len(self.seen)
+        self.stood += [0.0] * missing
+        self.seen += [0.0] * missing
+        for at in range(max(drafted, 1), len(self.seen)):
+            self.stood[at] *= 1 - DRIFT
+            self.seen[at] *= 1 - DRIFT
+
+    def settle(self) -> None:
+        """Bring the shares up to date with what was seen."""
+        share, worth, self._shares = self.prior, LITTLE, []
+        for stood, seen in zip(self.stood, self.seen, strict=True):
+            share = (stood + worth * share) / (seen + worth)
+            self._shares.append(share)
+            worth = LIKE
+
+    def doubt(self, most: float) -> None:
+        """Let what was seen count no more than `most` samples, and deep positions be like the first ones."""
+        self.prior = self.at(0)
+        for at, seen in enumerate(self.seen):
+            kept = min(1.0, max(most - LITTLE, 0.0) / max(seen, TICK) / (1 + at))
+            self.stood[at] *= kept
+            self.seen[at] *= kept
+        self._surprise = self._variance = 0.0
+        self.settle()
+
+    @property
+    def better(self) -> bool:
+        """Tell whether the last dozen guesses stood more often than expected."""
+        return self._surprise > 0
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether the last dozen guesses stood more or less often than by chance (a z-test)."""
+        return abs(self._surprise) > CHANGE * sqrt(self._variance + CALM)
+
+
+class Classes:
+    """How much better or worse guesses of a class do than others at their position, as a ratio of odds.
+
+    Logistic regression with the position's log odds as offset, one weight a class, fitted online by diagonal
+    Newton steps (as in Elo and Glicko ratings): weight += (stood - p) / information.
+    """
+
+    def __init__(self) -> None:
+        self.odds: dict[str, float] = {}
+        self.known: dict[str, float] = {}
+
+    def learn(self, name: str, share: float, stood: bool, before: float = 1.0) -> None:
+        """Take in a guess of class `name` where `share` stand; a new class had the odds `before`."""
+        odds = self.odds.get(name, before)
+        chance = shifted(share, odds)
+        known = self.known[name] = min(self.known.get(name, DOUBT) + chance * (1 - chance), SURE)
+        self.odds[name] = min(max(odds * exp((stood - chance) / known), 1 / FAR), FAR)
+
+
+def shifted(share: float, odds: float) -> float:
+    """Return the probability whose odds are `odds` times those of `share`."""
+    better = share * odds
+    return better / (1 - share + better) if better else 0.0
+
+
+def class_of(source: str, confidence: float) -> str:
+    """Return the class of a guess: its source and how sure that is, in steps."""
+    return f"{source}{bisect_right(BINS, confidence)}"
+
+
+def survivals(shares: Iterable[float]) -> Iterator[float]:
+    """Yield the expected tokens of a round after each further guess of these shares."""
+    tokens = survival = 1.0
+    for share in shares:
+        survival *= share
+        tokens += survival
+        yield tokens
