@@ -33,7 +33,11 @@ from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
 CHILD = (sys.executable, "-m", "localspec.engines.npu")
-CHANNEL_WISE = "It needs symmetric INT4 weights with one scale a row"
+EXPORT = "--weight-format int4 --sym --group-size -1 --ratio 1.0"
+CHANNEL_WISE = (
+    "It needs symmetric INT4 weights with one scale a row: `pip install 'localspec[export]'`, then"
+    f" `optimum-cli export openvino --model OWNER/NAME {EXPORT} FOLDER`"
+)
 OTHERWISE = "Choose `--engine openvino`"
 NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
 PIECE = 256  # tokens in which a cursor reads a long prompt: more are likely to follow such a piece
