@@ -68,7 +68,7 @@ def test_every_rule_is_one_of_those_checked() -> None:
 
 @pytest.mark.large
 def test_qwen2_gives_llama_cpps_ids() -> None:
-    path = models.large("qwen2.5-coder-0.5b").gguf
+    path = models.large("qwen2.5-coder-0.5b").form("gguf")
     assert path is not None
     metadata = GgufFile.open(path).metadata
     check(vocabulary.from_gguf(metadata), pairs("tokens_qwen2.json"))
