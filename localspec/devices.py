@@ -5,6 +5,7 @@ Looking is cheap: a library is only asked for devices whose driver is there.
 
 from __future__ import annotations
 
+import functools
 import platform
 import shutil
 import subprocess
@@ -176,6 +177,7 @@ def gaudi() -> bool:
     return Path(GAUDI).exists()
 
 
+@functools.cache
 @signal_stack_kept()
 def _openvino() -> list[Device]:
     if LIBRARIES["openvino"].version is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import console, options
 from localspec.errors import BadValue
 
 if TYPE_CHECKING:
@@ -41,14 +41,10 @@ def bench(
     against: Annotated[str, typer.Option(help="Others, by commas: genai, llamacpp, transformers.")] = "plain",
     repeat: Annotated[int, typer.Option(min=1, help="Repetitions of each prompt.")] = 3,
     tokens: Annotated[int, typer.Option(min=2, help="Most tokens of an answer.")] = 64,
-    lookahead: Annotated[str, typer.Option(help="How far to guess: see `localspec parts`.")] = "measured",
-    engine: Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")] = "auto",
-    device: Annotated[
-        str | None, typer.Option(help="CPU, GPU, cuda ...: see `localspec devices`.", show_default="auto")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")
-    ] = None,
+    lookahead: options.Lookahead = "measured",
+    engine: options.Engine = "auto",
+    device: options.Device = None,
+    threads: options.Threads = None,
     as_json: Annotated[
         Path | None,
         typer.Option("--json", help="Write the report as JSON; `-` prints it.", show_default=False),

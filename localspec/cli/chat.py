@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import console, options
 from localspec.errors import EmptyPrompt, LocalspecError, PromptError
 
 if TYPE_CHECKING:
@@ -38,15 +38,11 @@ def chat(
     draft: Annotated[
         str, typer.Option(help="Who guesses: auto, off, a part such as ngram:longest=4, or a model.")
     ] = "auto",
-    lookahead: Annotated[str, typer.Option(help="How far to guess: see `localspec parts`.")] = "measured",
+    lookahead: options.Lookahead = "measured",
     verifier: Annotated[str, typer.Option(help="How guesses are checked: exact or rejection.")] = "exact",
-    engine: Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")] = "auto",
-    device: Annotated[
-        str | None, typer.Option(help="CPU, GPU, cuda ...: see `localspec devices`.", show_default="auto")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")
-    ] = None,
+    engine: options.Engine = "auto",
+    device: options.Device = None,
+    threads: options.Threads = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens of an answer.", show_default="the context")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from localspec.cli import options
 from localspec.cli.devices import size
 
 HELP = """Check this machine, and a model with its draft on it.
@@ -25,13 +26,9 @@ EPILOG = """Examples:
 def doctor(
     model: Annotated[str | None, typer.Argument(help="Which model to check.", show_default=False)] = None,
     draft: Annotated[str, typer.Option(help="Who guesses, as for `localspec chat`.")] = "auto",
-    engine: Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")] = "auto",
-    device: Annotated[
-        str | None, typer.Option(help="CPU, GPU, cuda ...: see `localspec devices`.", show_default="auto")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")
-    ] = None,
+    engine: options.Engine = "auto",
+    device: options.Device = None,
+    threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print what is found out."""

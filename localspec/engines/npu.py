@@ -26,6 +26,7 @@ from localspec.errors import (
     UnknownDevice,
     UnsupportedModel,
 )
+from localspec.formats.files import context_of
 from localspec.formats.npu import group_wise, read_static
 from localspec.formats.paged import first_line
 from localspec.library import compiled_folder, home, verdicts
@@ -39,7 +40,6 @@ CHANNEL_WISE = (
     f" `optimum-cli export openvino --model OWNER/NAME {EXPORT} FOLDER`"
 )
 OTHERWISE = "Choose `--engine openvino`"
-NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
 PIECE = 256  # tokens in which a cursor reads a long prompt: more are likely to follow such a piece
 TOKENS_A_PASS = 64  # tokens of `prompt` for whose prefill a pass could be run: 3 to 20 passes were measured
 
@@ -104,7 +104,7 @@ class Npu(Engine):
         self.device = device
         self.vocab = int(self._places[0].compiled.output("logits").partial_shape[-1].get_length())
         self.plan = plan
-        self.context = min(prompt + response, trained_context(model))
+        self.context = min(prompt + response, context_of(model))
 
     def session(self) -> Session:
         """Return a new, empty session; above `texts` of them, a turn of each begins with a prefill."""
@@ -269,15 +269,6 @@ def compiled(core: Any, graph: Any, model: Path, plan: Plan) -> Any:
         return core.compile_model(graph, device, settings)
     except RuntimeError as error:
         raise DriverFailed(f"The NPU's compiler gave up: {first_line(error)}", OTHERWISE) from None
-
-
-def trained_context(model: Path) -> int:
-    """Return the most tokens of a text from the config.json beside the IR, no limit where it is not said."""
-    try:
-        found = json.loads((model / "config.json").read_text("utf-8")).get("max_position_embeddings")
-    except (OSError, ValueError):
-        return NO_LIMIT
-    return found if isinstance(found, int) and found > 0 else NO_LIMIT
 
 
 def try_out(core: Any, model: Path, plan: Plan) -> None:

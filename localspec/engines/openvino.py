@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,13 +10,13 @@ import numpy as np
 
 from localspec.core.contracts import Engine, Rows, Session, Tokens
 from localspec.errors import BrokenModel, ContextFull
+from localspec.formats.files import context_of
 from localspec.formats.placement import place
 from localspec.library import compiled_folder
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
 FIRST_BLOCKS = 8  # blocks of a new session's cache; it doubles when they are full
-NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
 
 
 class OpenVino(Engine):
@@ -54,7 +53,7 @@ class OpenVino(Engine):
         self.device = self.place.device
         self._graph = model / "openvino_model.xml"
         self._mapped: list[Any] = []
-        self.context = _context(model)
+        self.context = context_of(model)
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
         try:
             self.compiled = self._compiled(core, self.place.settings(precision, kv, group), own)
@@ -83,7 +82,7 @@ class OpenVino(Engine):
 
         if self.device != "CPU":
             return core.compile_model(read_paged(self._graph), self.device, settings | threads)
-        kept = compiled_folder(self._graph.parent)
+        kept = compiled_folder(self._graph.parent) / "cpu"
         found, self._mapped = simplified.compiled(core, self._graph, settings, threads, kept, self._probe)
         return found
 
@@ -166,16 +165,6 @@ class OpenVinoSession(Session):
             self._request.set_tensor(name, tensor)
             self._tensors[name] = tensor
         self._blocks = blocks
-
-
-def _context(model: Path) -> int:
-    """Return the most tokens of a text, from the config.json beside the IR."""
-    try:
-        config = json.loads((model / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return NO_LIMIT
-    context = config.get("max_position_embeddings")
-    return context if isinstance(context, int) and context > 0 else NO_LIMIT
 
 
 def release_pages(weights: Path) -> None:

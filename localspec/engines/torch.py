@@ -12,10 +12,10 @@ import numpy as np
 from localspec.core.contracts import Engine, Rows, Session, Tokens
 from localspec.errors import ContextFull, MissingExtra, UnsupportedModel
 from localspec.formats import kv
+from localspec.formats.files import NO_LIMIT
 from localspec.formats.transformers import find_device, load, natural, out_of_memory, values
 from localspec.plugins import Option
 
-NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}  # all is in the keys
 MEMORIES = ("past_key_values", "cache_params", "state")  # what families call their cache
 RESTART = 4  # a recurrent text is read anew when the new tokens are a quarter of it

@@ -9,6 +9,8 @@ from typing import Any
 
 from localspec.errors import BrokenModel, StorageError, UnknownModel
 
+NO_LIMIT = 1 << 20  # tokens of a model that does not say its context
+
 
 def mapped(path: Path) -> mmap.mmap:
     """Map a file for reading; its bytes stay on disk until they are looked at."""
@@ -54,6 +56,15 @@ def _indexed(path: Path, index: Path) -> list[Path]:
         if Path(name).name != name or not (path / name).is_file():
             raise BrokenModel(f"`{path}` lacks `{name}`, which its index names", "Fetch it again")
     return [path / name for name in names]
+
+
+def context_of(folder: Path) -> int:
+    """Return the most tokens of a text by a folder's config.json; NO_LIMIT where it does not say."""
+    try:
+        found = json.loads((folder / "config.json").read_text("utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return NO_LIMIT
+    return found if isinstance(found, int) and found > 0 else NO_LIMIT
 
 
 def read_json(path: Path) -> dict[str, Any]:

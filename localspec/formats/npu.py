@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.errors import BrokenModel, UnsupportedModel
-from localspec.formats.paged import first_line
+from localspec.formats.paged import read_stateful
 
 HIDDEN = -65504.0  # the least finite float16: a padded row of -inf would have no softmax, and spoil the cache
 PACKED = ("i4", "u4", "i8", "u8", "nf4")
@@ -20,14 +19,7 @@ def read_static(graph: Path) -> Any:
 
     Raises BrokenModel for files that cannot be read and UnsupportedModel for a graph without a cache.
     """
-    import openvino as ov
-
-    try:
-        model = ov.Core().read_model(graph)
-    except RuntimeError as error:
-        raise BrokenModel(f"`{graph}` cannot be read: {first_line(error)}", "Fetch the model again") from None
-    if not model.get_sinks():
-        raise UnsupportedModel(f"`{graph}` keeps no state", "Export it with a key-value cache")
+    model = read_stateful(graph)
     soften_mask(model)
     return model
 

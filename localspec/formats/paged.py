@@ -19,8 +19,20 @@ def read_paged(graph: Path) -> Any:
 
     Raises BrokenModel for files that cannot be read and UnsupportedModel for a graph without attention state.
     """
-    import openvino as ov
     from openvino._offline_transformations import paged_attention_transformation
+
+    model = read_stateful(graph)
+    try:
+        paged_attention_transformation(model)
+    except RuntimeError as error:
+        raise UnsupportedModel(f"`{graph}` cannot run on a paged cache: {first_line(error)}") from None
+    gather_rows(model)
+    return model
+
+
+def read_stateful(graph: Path) -> Any:
+    """Return the openvino.Model of `graph`, which keeps its own state; raises as `read_paged` does."""
+    import openvino as ov
 
     try:
         model = ov.Core().read_model(graph)
@@ -28,11 +40,6 @@ def read_paged(graph: Path) -> Any:
         raise BrokenModel(f"`{graph}` cannot be read: {first_line(error)}", "Fetch the model again") from None
     if not model.get_sinks():
         raise UnsupportedModel(f"`{graph}` keeps no state", "Export it with a key-value cache")
-    try:
-        paged_attention_transformation(model)
-    except RuntimeError as error:
-        raise UnsupportedModel(f"`{graph}` cannot run on a paged cache: {first_line(error)}") from None
-    gather_rows(model)
     return model
 
 

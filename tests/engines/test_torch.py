@@ -15,6 +15,7 @@ import numpy as np
 import parity
 import pytest
 import tiny
+import torch
 
 from localspec import plugins
 from localspec.core.contracts import Rows, Session
@@ -25,7 +26,6 @@ from localspec.errors import BrokenModel, ContextFull, TooLittleMemory, UnknownD
 from localspec.formats import kv, transformers
 
 pytestmark = pytest.mark.engines
-torch = pytest.importorskip("torch")
 
 Ask = Callable[..., Any]
 TEXT = [int(token) for token in np.random.default_rng(0).integers(0, tiny.VOCAB, 100)]
