@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from localspec import devices, plugins
+from localspec.choosing import OFF_PART, Choice, Making, engine_spec
 from localspec.core.contracts import Drafter, Engine, Round
 from localspec.core.costs import curves, pass_milliseconds
 from localspec.core.cursor import Cursor
@@ -21,7 +22,7 @@ from localspec.core.settle import Settler
 from localspec.core.tokenizer import TextStream
 from localspec.errors import PromptError
 from localspec.library import Library, Progress, verdicts
-from localspec.runtime import OFF_PART, Choice, Making, Runtime, engine_spec
+from localspec.runtime import Runtime
 
 PROMPTS = (
     "Count from one to ten in words.",

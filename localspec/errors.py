@@ -60,6 +60,19 @@ class BadValue(UsageError):
     """An option's value that is out of range or unreadable."""
 
 
+def no_such_layer(layer: int, layers: int) -> BadValue:
+    """Say that a model of so many `layers` cannot be left after `layer` of them."""
+    return BadValue(
+        f"There is no exit after layer {layer}: the model has {layers} layers",
+        f"Choose one from 1 to {layers - 1}",
+    )
+
+
+def not_together(one: str, other: str) -> BadValue:
+    """Say that two options of an engine exclude each other."""
+    return BadValue(f"`{one}` and `{other}` exclude each other", "Leave one of them out")
+
+
 class MissingExtra(LocalspecError):
     """A library that one of localspec's extras brings."""
 

@@ -22,6 +22,7 @@ KINDS: dict[str, type] = {
     "drafters": contracts.Drafter,
     "lookaheads": contracts.Lookahead,
     "verifiers": contracts.Verifier,
+    "decodings": contracts.Decoding,
 }
 REQUIRED = inspect.Parameter.empty
 SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}

@@ -18,13 +18,15 @@ FLOORS = [
     {"core", "plugins", "tools"},
     {"settings", "devices", "formats"},
     {"library"},
-    {"engines", "drafters", "lookaheads", "verifiers", "steps", "dialects", "runtime", "build"},
+    {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"}
+    | {"choosing", "build"},
+    {"runtime"},
     {"chat", "bench", "doctor"},
     {"agent", "server"},
     {"cli"},
     {"__main__", "__init__"},
 ]
-PARTS = {"engines", "drafters", "lookaheads", "verifiers", "steps", "dialects"}
+PARTS = {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"}
 HEAVY = {
     *("openvino", "openvino_genai", "llama_cpp", "torch", "transformers", "nncf", "fastapi"),
     *("huggingface_hub", "tokenizers", "gguf", "jinja2"),

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+import words
 
 from localspec import plugins
-from localspec.core.contracts import Drafter, Guess, Tokens
+from localspec.core.contracts import Drafter, Guess, Offer, Tokens
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.engines.toy import Toy
 from localspec.plugins import REQUIRED, Part
 
 GRAINS = (1, 8, 0)
-TARGETS = {grain: Toy(width=6, grain=grain) for grain in GRAINS}  # few words: copied guesses often stand
+WIDTH = 6  # few words: copied guesses often stand
+TARGETS = {grain: Toy(width=WIDTH, grain=grain) for grain in GRAINS}
 DRAFT = Toy(width=6, noise=0.7)
 PARTS = [part for kind in plugins.KINDS for part in plugins.parts(kind).values()]
 LOSSLESS = [name for name, part in plugins.parts("verifiers").items() if part.made_by.lossless]  # type: ignore[attr-defined]
@@ -39,16 +41,23 @@ def made(kind: str, name: str, *arguments: Any) -> Any:
     return spec(plugins.part(kind, name)).make(*arguments)
 
 
+def target_for(name: str, grain: int = 1) -> Cursor:
+    """Return a cursor on a target that has what the drafter called `name` needs."""
+    found = spec(plugins.part("drafters", name))
+    needed = found.part.made_by.needs(**found.options)
+    return Cursor(Toy(width=WIDTH, grain=grain, **needed).session() if needed else TARGETS[grain].session())
+
+
 def drafted_by(name: str, target: Cursor) -> Drafter:
     """Return the drafter, with an engine when it is of those that take one."""
-    given = {"target": target, "engine": DRAFT}
+    given = {"target": target, "engine": DRAFT, "vocab": WIDTH, "translation": words.translation()}
     parameters = inspect.signature(plugins.part("drafters", name).made_by).parameters
     found: Drafter = made("drafters", name, *(given[word] for word in given if word in parameters))
     return found
 
 
 def asked(ask: Ask, name: str, lookahead: str, verifier: str, grain: int = 1, **options: Any) -> Any:
-    target = Cursor(TARGETS[grain].session())
+    target = target_for(name, grain)
     drafter = drafted_by(name, target)
     return ask(
         target, drafter, made("lookaheads", lookahead), made("verifiers", verifier), room=60, **options
@@ -95,20 +104,21 @@ def test_text_stops_where_plain_text_stops(ask: Ask, drafter: str, lookahead: st
 
 @every_drafter
 def test_a_drafter_serves_one_answer_after_another(ask: Ask, drafter: str) -> None:
-    target = Cursor(TARGETS[1].session())
+    target = target_for(drafter)
     source = drafted_by(drafter, target)
     for prompt in ([1, 2, 3, 1, 2], [1, 2], [5, 5, 5, 5], [1, 2, 3, 1, 2, 4]):
         assert ask(target, source, prompt=prompt).tokens == plain(ask, prompt=prompt).tokens[:24]
 
 
 def first(drafter: Drafter, text: Tokens, sampler: Sampler) -> list[Guess]:
-    guesses: Iterator[Guess] = drafter.propose(text, sampler)
-    return list(islice(guesses, 5))
+    steps = drafter.propose(text, sampler)
+    guesses = (step.draw() if isinstance(step, Offer) else step for step in steps)
+    return list(islice(filter(None, guesses), 5))
 
 
 @every_drafter
 def test_guesses_are_tokens_and_how_sure_it_is(drafter: str) -> None:
-    source = drafted_by(drafter, Cursor(TARGETS[1].session()))
+    source = drafted_by(drafter, target_for(drafter))
     for temperature in (0.0, 1.0):
         for guess in first(source, [1, 2, 1, 2], Sampler(Sampling(temperature=temperature), coupled=False)):
             assert 0 <= guess.token < 6
@@ -122,7 +132,7 @@ def test_guesses_are_tokens_and_how_sure_it_is(drafter: str) -> None:
 def test_a_lookahead_ends_and_says_why_it_is_off(lookahead: str) -> None:
     found = made("lookaheads", lookahead)
     draft: list[Guess] = []
-    while len(draft) < 1000 and found.wants_more(draft):
+    while len(draft) < 1000 and found.wants_more(draft, Guess(0)):
         draft.append(Guess(0))
     assert len(draft) <= 256
     assert found.reason is None
@@ -156,8 +166,8 @@ def test_a_part_has_one_spelling(part: Part) -> None:
 
 def test_parts_are_made_from_their_text() -> None:
     target = Cursor(TARGETS[1].session())
-    assert made("lookaheads", "fixed").wants_more([Guess(0)] * 3)
-    assert not plugins.parse("lookaheads", "fixed:tokens=3").make().wants_more([Guess(0)] * 3)
+    assert made("lookaheads", "fixed").wants_more([Guess(0)] * 3, Guess(0))
+    assert not plugins.parse("lookaheads", "fixed:tokens=3").make().wants_more([Guess(0)] * 3, Guess(0))
     drafter = plugins.parse("drafters", "ngram:longest=3,shortest=3").make(target)
     assert first(drafter, [1, 2, 4, 1, 2], Sampler(Sampling())) == []
     toy = plugins.parse("engines", "toy:width=9,grain=0").make(None)

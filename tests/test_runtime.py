@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import tiny
 
-from localspec import devices, runtime
+from localspec import choosing, devices, plugins
+from localspec.choosing import Choice, Making, engine_spec, find_draft, find_engine
 from localspec.core.sampler import Sampling
 from localspec.engines.toy import Toy
-from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
+from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel, VocabularyMismatch
 from localspec.library import Library, Model, Silent, verdicts
 from localspec.lookaheads.measured import Measured
-from localspec.runtime import Choice, Making, Runtime, engine_spec, find_draft, find_engine
+from localspec.runtime import Runtime
 
 
 class Said(Silent):
@@ -129,15 +132,43 @@ def pair(library: Library, gguf: Path) -> Model:
 
 def test_auto_takes_the_pair_unless_the_doctor_saw_it_change_the_text(library: Library, gguf: Path) -> None:
     model, spec = pair(library, gguf), engine_spec("openvino")
-    draft, found, _ = find_draft(Choice(), model, spec, library, Silent())
-    assert (draft.name, found and found.name) == ("model", model.name)
+    found = find_draft(Choice(), model, spec, library, Silent())
+    assert str(found.spec) == f"ladder:name={model.name}"
+    assert found.making is not None
+    assert (found.making.model.name, found.making.spec, found.foreign) == (model.name, spec, False)
     verdicts.add(Making(spec, model).key, drafts={model.name: {"same": False}})
     said = Said()
-    draft, found, _ = find_draft(Choice(), model, spec, library, said)
-    assert (draft.name, found) == ("ngram", None)
+    assert find_draft(Choice(), model, spec, library, said) == (
+        plugins.parse("drafters", "ladder"),
+        None,
+        False,
+    )
     assert "localspec doctor" in said.lines[0]
     other = engine_spec("openvino:group=0")  # the verdict is about another arithmetic
-    assert find_draft(Choice(), model, other, library, Silent())[0].name == "model"
+    assert find_draft(Choice(), model, other, library, Silent()).making is not None
+
+
+def test_auto_takes_the_latest_draft_that_was_built_for_the_target(
+    library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, spec = pair(library, gguf), engine_spec("openvino")
+    built = [
+        replace(
+            model, name=name, manifest=msgspec.structs.replace(model.manifest, target=target, created=when)
+        )
+        for name, target, when in (("old", model.name, "1"), ("new", model.name, "2"), ("other", "x", "3"))
+    ]
+    monkeypatch.setattr(Library, "all", lambda library: built)
+    assert str(find_draft(Choice(), model, spec, library, Silent()).spec) == "ladder:name=new"
+
+
+def test_what_would_help_is_said_once(library: Library, gguf: Path) -> None:
+    model, said = replace(library.resolve(str(gguf), Silent()), draft="qwen2.5-coder-0.5b"), Said()
+    for _ in range(2):
+        found = find_draft(Choice(), model, engine_spec("openvino"), library, said)
+        assert (str(found.spec), found.making) == ("ladder", None)
+    assert len(said.lines) == 1
+    assert "--draft qwen2.5-coder-0.5b" in said.lines[0]
 
 
 def test_a_draft_may_ask_for_a_device_and_an_engine(library: Library, gguf: Path) -> None:
@@ -146,7 +177,9 @@ def test_a_draft_may_ask_for_a_device_and_an_engine(library: Library, gguf: Path
         (f"model:name={gguf},device=GPU", "openvino:kv=f32,device=GPU"),
         (f"model:name={gguf},runs=llamacpp,threads=1", "llamacpp:threads=1"),
     ):
-        assert str(find_draft(Choice(draft=draft), model, spec, library, Silent())[2]) == expected
+        found = find_draft(Choice(draft=draft), model, spec, library, Silent()).making
+        assert found is not None
+        assert str(found.spec) == expected
 
 
 def test_one_engine_serves_a_model_that_drafts_for_itself(library: Library, gguf: Path) -> None:
@@ -173,7 +206,7 @@ def test_a_rewind_is_proved_once(library: Library, gguf: Path, monkeypatch: pyte
     def prove(session: object, vocab: int) -> None:
         proofs.append(vocab)
 
-    monkeypatch.setattr(runtime, "why_no_rewind", prove)
+    monkeypatch.setattr(choosing, "why_no_rewind", prove)
     for _ in range(2):
         Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
     Runtime(str(gguf), Choice(draft="off", engine="openvino:kv=f32"), library, Silent())
@@ -203,3 +236,56 @@ def test_what_a_lookahead_learned_is_there_the_next_time(
     Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
     Runtime(str(gguf), Choice(draft="recycle"), library, Silent())
     assert seen == [{}, learned, {}]
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model that has the same letters as other tokens."""
+    monkeypatch.setattr(tiny, "add_vocabulary", add_letters_backwards)
+    path = tiny.write_gguf(tiny.make("llama", "Q8_0", seed=1), tmp_path / "foreign.gguf")
+    monkeypatch.undo()
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    return path
+
+
+def add_letters_backwards(writer: Any) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(["<|im_end|>", *map(chr, range(125, 32, -1)), "ab", "<|endoftext|>"])
+    writer.add_token_types([3, *[1] * 94, 3])
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(0)
+
+
+def test_a_draft_with_another_vocabulary_is_translated_and_it_is_said(
+    library: Library, gguf: Path, foreign: Path
+) -> None:
+    said = Said()
+    found = Runtime(str(gguf), Choice(draft=str(foreign)), library, said)
+    assert str(found.draft_spec) == f"ladder:name={found.draft_name}"
+    about = [line for line in said.lines if "translated" in line]
+    assert len(about) == 1
+    assert f"`{found.draft_name}` writes other tokens than `{found.model.name}`" in about[0]
+    prompt = [found.tokenizer.token_to_id(letter) for letter in "def"]
+    texts = []
+    for draft in (found, Runtime(str(gguf), Choice(draft="off"), library, Silent(), found.engines)):
+        answer, rounds = draft.answer(prompt, sampling=Sampling(), max_tokens=24)
+        assert sum(len(last.tokens) for last in rounds) == 24 or answer.finish_reason == "stop"
+        texts.append(answer.token_ids)
+    assert texts[0] == texts[1]
+
+
+def test_a_drafter_that_needs_the_targets_vocabulary_says_who_does_not(
+    library: Library, gguf: Path, foreign: Path
+) -> None:
+    with pytest.raises(VocabularyMismatch, match="Token 0 is `!`") as caught:
+        Runtime(str(gguf), Choice(draft=f"model:name={foreign}"), library, Silent())
+    assert "`--draft universal:name=foreign" in str(caught.value.hint)
+
+
+def test_translating_the_same_vocabulary_works_and_is_said_to_be_idle(library: Library, gguf: Path) -> None:
+    said = Said()
+    found = Runtime(str(gguf), Choice(draft=f"universal:name={gguf}"), library, said)
+    assert any("`model` does it for less" in line for line in said.lines)
+    answer, rounds = found.answer([3, 1, 3, 1], sampling=Sampling(), max_tokens=8)
+    assert len([token for last in rounds for token in last.tokens]) == len(answer.token_ids) > 0

@@ -14,6 +14,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from localspec.core.sampler import Sampling
+from localspec.core.tally import Share
 from localspec.errors import LocalspecError
 from localspec.runtime import Runtime
 
@@ -40,6 +41,7 @@ class Answered:
     drafted_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
+    sources: dict[str, Share] = field(default_factory=dict)
 
     @property
     def seconds_per_token(self) -> float:
@@ -102,6 +104,7 @@ class Own(Contender):
             drafted_at=tally.drafted_at,
             accepted_at=tally.accepted_at,
             depths=depths,
+            sources=tally.sources,
         )
 
 

@@ -14,6 +14,7 @@ from localspec import devices
 from localspec.bench.contenders import PLAIN, Contender, peak_memory
 from localspec.bench.intervals import median_and_range, speed_up
 from localspec.bench.race import Race, Run
+from localspec.core.tally import Share
 
 SCHEMA = 1
 
@@ -112,10 +113,23 @@ def _row(name: str, own: Sequence[Run], runs: Sequence[Run], passed: bool) -> Va
         "drafted": sum(drafted),
         "accepted": sum(accepted),
         "acceptance": [right / tried for right, tried in zip(accepted, drafted, strict=True) if tried],
+        "sources": _sources(own),
         "share": {"draft": draft / decode, "target": target / decode, "own": 1 - (draft + target) / decode}
         if passes and decode
         else None,
     }
+
+
+def _sources(runs: Iterable[Run]) -> Values:
+    """Return the sums of each source of guesses, where a draft has more than one."""
+    total: dict[str, Share] = {}
+    for run in runs:
+        for name, share in run.answered.sources.items():
+            found = total.setdefault(name, Share())
+            found.drafted += share.drafted
+            found.accepted += share.accepted
+            found.seconds += share.seconds
+    return {name: asdict(share) for name, share in total.items() if name}
 
 
 def paired(name: str, runs: Iterable[Run]) -> list[list[tuple[float, float]]]:

@@ -9,9 +9,10 @@ from typing import Any
 from localspec import devices
 from localspec.bench import peers
 from localspec.bench.contenders import PLAIN, Contender, Own, Peer, PeerFailed
+from localspec.choosing import OFF, Choice
 from localspec.errors import BadValue
 from localspec.library import Library, Model, Progress
-from localspec.runtime import OFF, Choice, Runtime
+from localspec.runtime import Runtime
 
 
 def field(

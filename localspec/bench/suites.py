@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +70,25 @@ def _read(path: Path, suite: str) -> Iterator[Prompt]:
             continue
         try:
             values = json.loads(line)
-            yield _prompt(values, suite, number)
+            yield from _first(values, suite) if "suite" in values else [_prompt(values, suite, number)]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadValue(
                 f"Line {number} of `{path}` is not a prompt: {error}",
-                'Each line is {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}, ...]}',
+                'Each line is {"prompt": "..."}, {"messages": [{"role": "user", "content": "..."}, ...]}'
+                ' or {"suite": NAME, "first": N}',
             ) from None
         found += 1
     if not found:
         raise BadValue(f"`{path}` has no prompts", 'Write lines such as {"prompt": "..."}')
+
+
+def _first(values: dict[str, Any], suite: str) -> Iterator[Prompt]:
+    """Yield the first prompts of a shipped suite, as a class of their own."""
+    name, most = values["suite"], values["first"]
+    if name not in names() or name == suite or not isinstance(most, int) or most < 1:
+        raise ValueError(f"`{name}` is no shipped suite, or `first` is no number above 0")
+    for prompt in load(name)[:most]:
+        yield replace(prompt, suite=suite, kind=name)
 
 
 def _prompt(values: dict[str, Any], suite: str, number: int) -> Prompt:

@@ -20,10 +20,11 @@ from localspec.bench.contenders import Own
 from localspec.bench.intervals import Ratio, speed_up
 from localspec.bench.race import encoded
 from localspec.bench.suites import Prompt
+from localspec.choosing import Choice
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.errors import LocalspecError
 from localspec.library import Library, Model, Progress, tuned
-from localspec.runtime import Choice, Runtime
+from localspec.runtime import Runtime
 
 FIRST = 2  # prompts of a candidate in the first rung
 CONFIRM = 12  # pairs that the winner is judged by, at least
@@ -145,7 +146,8 @@ class Tuner:
         engines += [Choice(threads=count) for count in sorted(counts)]
         if name != "llamacpp" and self.model.form("gguf") and devices.LIBRARIES["llamacpp"].version:
             engines += [Choice(engine="llamacpp")]
-        drafts = ["ngram", "ngram:longest=4", "suffix", "recycle", *self._drafts()]
+        drafts = ["ngram", "suffix", "ladder"]
+        drafts += [f"{kind}:name={name}" for name in self._drafts() for kind in ("ladder", "model")]
         guesses = [Choice(draft="off")]
         guesses += [Choice(draft=draft, lookahead=depth) for draft in drafts for depth in DEPTHS]
         ours = Choice(draft=str(self._base.runtime.draft_spec))
@@ -274,8 +276,7 @@ VARIANTS = {
     "openvino": (
         "openvino:kv=u8",
         "openvino:precision=bf16",
-        "openvino:group=64",
-        "openvino:group=128",
+        "openvino:group=32",
         "openvino:group=0",
     ),
     "llamacpp": ("llamacpp:flash=off", "llamacpp:kv=q8_0"),

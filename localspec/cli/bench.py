@@ -56,10 +56,10 @@ def bench(
 ) -> None:
     """Measure and report."""
     from localspec.bench import compared, page, race, report, setting, suites
+    from localspec.choosing import Choice
     from localspec.core.costs import curves
     from localspec.library import Library, Terminal
     from localspec.library.disk import write_whole
-    from localspec.runtime import Choice
 
     prompts = [prompt for name in suite or [suites.QUICK] for prompt in suites.load(name)]
     before = compared.read(compare) if compare else None
@@ -122,6 +122,10 @@ def table(found: dict[str, Any]) -> str:
     ]
     for row in found["summary"]:
         lines.append(_row(row["contender"], row))
+        lines += [
+            f"  {name} guessed {share['drafted']}, {share['accepted'] / share['drafted']:.0%} stood"
+            for name, share in row["sources"].items()
+        ]
         if len(row["classes"]) > 1:
             lines += [_row(f"  {one['suite']}: {one['class']}", one) for one in row["classes"]]
     for one in found["contenders"]:

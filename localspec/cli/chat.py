@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localspec.cli import console, options
-from localspec.errors import EmptyPrompt, LocalspecError, PromptError
+from localspec.errors import BadValue, EmptyPrompt, LocalspecError, PromptError
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
@@ -40,6 +40,9 @@ def chat(
     ] = "auto",
     lookahead: options.Lookahead = "measured",
     verifier: Annotated[str, typer.Option(help="How guesses are checked: exact or rejection.")] = "exact",
+    decoding: Annotated[
+        str, typer.Option(help="How to write: standard, or another text: contrastive:alpha=0.6,k=4.")
+    ] = "standard",
     engine: options.Engine = "auto",
     device: options.Device = None,
     threads: options.Threads = None,
@@ -87,8 +90,9 @@ def chat(
             "`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out"
         )
     from localspec.chat import Chat, sampling_of
+    from localspec.choosing import STANDARD, Choice
     from localspec.library import Library, Terminal
-    from localspec.runtime import Choice, Runtime
+    from localspec.runtime import Runtime
 
     settings = {
         "temperature": temperature,
@@ -99,9 +103,11 @@ def chat(
     }
     given = {name: value for name, value in settings.items() if value is not None}
     sampling_of({}, given | {"temperature": given.get("temperature", 1.0)})  # refuse before a download
-    choice = Choice(engine, draft, lookahead, verifier, device, threads)
+    choice = Choice(engine, draft, lookahead, verifier, device, threads, decoding)
     choice = replace(choice, tuned=choice == Choice())  # what was asked for is not second-guessed
     choice.check()
+    if decoding != STANDARD:
+        refuse_idle(decoding, given | ({} if seed is None else {"seed": seed}))
     with Terminal() as progress:
         runtime = Runtime(model, choice, Library(), progress)
     sampling = sampling_of(runtime.model.generation(), given)
@@ -112,6 +118,16 @@ def chat(
         converse(talk, stats)
     else:
         once(talk, text, stats=stats, as_json=as_json)
+
+
+def refuse_idle(decoding: str, given: dict[str, Any]) -> None:
+    """Raise BadValue for a sampling setting beside a decoding that draws nothing."""
+    for name in given:
+        shown = f"--{name.replace('_', '-')}"
+        raise BadValue(
+            f"`{shown}` does nothing beside `--decoding {decoding}`, which draws nothing",
+            f"Leave `{shown}` out",
+        )
 
 
 def asked(prompt: str | None) -> str | None:
@@ -184,6 +200,8 @@ def _after(answer: Answer, runtime: Runtime, stats: bool) -> None:
 
 def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
     """Return an answer as the JSON object that `--json` prints; times are in seconds."""
+    from localspec.choosing import STANDARD
+
     tally = answer.tally
     return {
         "text": answer.text,
@@ -198,15 +216,19 @@ def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
             "drafter": str(runtime.draft_spec),
             "lookahead": str(runtime.lookahead_spec),
             "verifier": str(runtime.verifier_spec),
-            "lossless": runtime.verifier.lossless,
+            "lossless": runtime.lossless,
             "passes": tally.passes,
             "drafted": tally.drafted,
             "accepted": tally.accepted,
             "tokens_per_pass": round(tally.tokens_per_pass, 3),
             "draft_seconds": round(tally.draft_seconds, 4),
             "target_seconds": round(tally.target_seconds, 4),
+            "sources": {
+                name or runtime.draft_spec.name: asdict(share) for name, share in tally.sources.items()
+            },
             "reason": answer.reason,
         },
+        "decoding": str(runtime.decoding_spec or STANDARD),
         "model": runtime.model.name,
         "engine": str(runtime.engine_spec),
         "engine_reason": runtime.engine_reason,
@@ -224,6 +246,8 @@ def in_words(answer: Answer, runtime: Runtime) -> str:
         f"prompt {answer.prompt_tokens} tokens in {answer.prompt_seconds:.2f} s",
         f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} a second",
     ]
+    if runtime.decoding_spec:
+        parts.append(f"{runtime.decoding_spec}: another text than the model's own")
     if answer.reason is not None:
         parts.append(f"speculation off: {answer.reason}")
     else:
@@ -231,4 +255,6 @@ def in_words(answer: Answer, runtime: Runtime) -> str:
             f"{runtime.draft_spec} guessed {tally.drafted}, {tally.accepted} stood,"
             f" {tally.tokens_per_pass:.2f} tokens a pass"
         )
+        named = ((name, share) for name, share in tally.sources.items() if name)
+        parts += [f"{name}: {share.accepted} of {share.drafted} stood" for name, share in named]
     return " | ".join(parts)

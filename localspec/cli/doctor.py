@@ -33,9 +33,9 @@ def doctor(
 ) -> None:
     """Print what is found out."""
     from localspec import devices
+    from localspec.choosing import Choice
     from localspec.doctor import examine
     from localspec.library import Library, Terminal
-    from localspec.runtime import Choice
 
     found: dict[str, Any] = {"versions": devices.versions(), "machine": devices.as_values()}
     if model is not None:

@@ -35,7 +35,7 @@ class Automaton:
 
     def add(self, last: int, token: int) -> int:
         """Return the state of the text that is the one of state `last` and `token`; count the token."""
-        edge = self._edge(last, token)
+        edge = self.edge(last, token)
         state = self._exact(last, token, edge) if edge >= 0 else self._grow(last, token)
         self._count(last, token)
         return state
@@ -49,7 +49,7 @@ class Automaton:
     def _grow(self, last: int, token: int) -> int:
         state = self._state(self.length[last] + 1, 0, -1, 0)
         at, edge = last, -1
-        while at >= 0 and (edge := self._edge(at, token)) < 0:
+        while at >= 0 and (edge := self.edge(at, token)) < 0:
             self._connect(at, token, state)
             at = self.link[at]
         if at >= 0:
@@ -62,7 +62,7 @@ class Automaton:
         if self.length[target] == length:
             return target
         split = self._split(target, length)
-        while at >= 0 and (edge := self._edge(at, token)) >= 0 and self.target[edge] == target:
+        while at >= 0 and (edge := self.edge(at, token)) >= 0 and self.target[edge] == target:
             self.target[edge] = split
             at = self.link[at]
         return split
@@ -93,7 +93,7 @@ class Automaton:
                 best[last] = edge
             last = self.link[last]
 
-    def _edge(self, state: int, token: int) -> int:
+    def edge(self, state: int, token: int) -> int:
         """Return the edge of `state` with `token`, -1 when there is none."""
         best = self.best[state]
         if best < 0 or self.token[best] == token:
@@ -125,6 +125,34 @@ class Automaton:
         self.best.append(best)
         self.total.append(total)
         return len(self.length) - 1
+
+
+class Walk:
+    """A place in an automaton behind a text, which may go on with tokens that are not taken in.
+
+    `length` is that of the longest match there that something followed.
+    """
+
+    def __init__(self, automaton: Automaton, state: int) -> None:
+        self._automaton = automaton
+        self.state = automaton.known(state)
+        self.length = automaton.length[self.state]
+
+    def best(self) -> tuple[int, int, int]:
+        """Return what most often followed, how often, and how often anything did; 0 times after no match."""
+        automaton, state = self._automaton, self.state
+        edge = automaton.best[state]
+        return automaton.token[edge], automaton.count[edge] if state else 0, automaton.total[state]
+
+    def go(self, token: int) -> None:
+        """Go on with `token`: to the longest match with it at its end."""
+        automaton, state = self._automaton, self.state
+        while (edge := automaton.edge(state, token)) < 0 and state:
+            state = automaton.link[state]
+            self.length = automaton.length[state]
+        after = automaton.target[edge] if edge >= 0 else 0
+        self.state = automaton.known(after)
+        self.length = self.length + 1 if self.state == after and after else automaton.length[self.state]
 
 
 class Texts:

@@ -10,10 +10,10 @@ Read this first. The loop in `decode.py` knows these classes and nothing else:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,16 @@ class Guess(NamedTuple):
     source: str = ""
 
 
+class Offer(NamedTuple):
+    """A guess that costs something, such as a pass of a draft model: `draw` makes it, and None is no guess.
+
+    Who does not want it goes on without: the drafter's next step is then a guess from elsewhere, or none.
+    """
+
+    draw: Callable[[], Guess | None]
+    source: str = ""
+
+
 class Verdict(NamedTuple):
     """How many guesses stand, and the target's own token after them."""
 
@@ -68,7 +78,8 @@ class Round:
     """One target pass: what it settled, what it cost.
 
     `tokens` are the settled ones, cut at the first stop; `text` is what they add to the answer in whole
-    characters; `finish` says why the answer ends here, or is None.
+    characters; `finish` says why the answer ends here, or is None. `draft` are the guesses and `costs`
+    the seconds of each; `draft_seconds` is all that drafting took.
     """
 
     tokens: tuple[int, ...]
@@ -78,6 +89,8 @@ class Round:
     target_seconds: float
     text: str = ""
     finish: str | None = None
+    draft: tuple[Guess, ...] = ()
+    costs: tuple[float, ...] = ()
 
 
 class Session(ABC):
@@ -100,6 +113,30 @@ class Session(ABC):
     @abstractmethod
     def rewind(self, length: int) -> int:
         """Keep at most the first `length` tokens and return how many were really kept."""
+
+
+class EarlyExit(Session):
+    """A session whose first layers can be asked what they expect; the rest then go on from there.
+
+    An extra that a drafter asks for by type. The text is the same with and without it.
+    """
+
+    @abstractmethod
+    def early(self, tokens: Tokens, rows: int) -> Rows:
+        """Return logits [rows, vocab] that the first layers give after each of the last `rows` of `tokens`.
+
+        `tokens` follow the text, which does not grow. Those that were read here before are not read again,
+        nor does `forward` read them through these layers when they are the ones that it appends. The result
+        may be a view: it holds until the next call. Raises ContextFull.
+        """
+
+
+class HiddenStates(Session):
+    """A session that shows what its head makes logits of: an extra that is asked for by type."""
+
+    @abstractmethod
+    def hidden(self) -> Rows:
+        """Return the last hidden states [tokens, width] of the text, a view until the next call."""
 
 
 class Engine(ABC):
@@ -130,15 +167,29 @@ class Engine(ABC):
 class Drafter(ABC):
     """A source of guesses. Knows nothing about when to stop: the lookahead decides after each guess.
 
-    A drafter is made as `Drafter(target, **options)`, with the target's cursor.
+    A drafter is made as `Drafter(target, **options)`, with the target's cursor. `translates` tells whether
+    it is given a translation for a model with another vocabulary: never, always, or if that needs one.
     """
 
-    @abstractmethod
-    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
-        """Yield guesses for what follows `tokens`, one at a time, as long as somebody asks."""
+    translates: ClassVar[Literal["never", "if needed", "always"]] = "never"
 
-    def observe(self, tokens: Tokens, rows: Rows) -> None:  # noqa: B027 - most drafters have no use for it
-        """Take in the target's logits `rows` [n, vocab] after each of the last n of `tokens`.
+    @classmethod
+    def needs(cls, **options: Any) -> dict[str, Any]:
+        """Return the options that the target's engine must have for a drafter with these `options`."""
+        return {}
+
+    @abstractmethod
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess | Offer]:
+        """Yield guesses for what follows `tokens`, one at a time, as long as somebody asks.
+
+        A guess that costs next to nothing is made at once; one that is expensive is offered. Whoever asks on
+        without having drawn it has refused it.
+        """
+
+    def observe(  # noqa: B027 - most drafters have no use for it
+        self, tokens: Tokens, rows: Rows, verdict: Verdict
+    ) -> None:
+        """Take in the target's logits `rows` [n, vocab] after the last n of `tokens` each, and the verdict.
 
         Called once a round, when the draft has been checked: `tokens` are the text and all of the draft,
         whether it stood or not. The rows hold until the target's next read: copy what is to be kept.
@@ -149,8 +200,8 @@ class Lookahead(ABC):
     """Decides how far to guess."""
 
     @abstractmethod
-    def wants_more(self, draft: Sequence[Guess]) -> bool:
-        """Tell whether one more guess after `draft` is worth its cost."""
+    def wants_more(self, draft: Sequence[Guess], step: Guess | Offer) -> bool:
+        """Tell whether `step`, a guess that was made or is offered, is worth its cost after `draft`."""
 
     def learn(self, last: Round) -> None:  # noqa: B027 - learning is optional
         """Take in what the last round settled and cost."""
@@ -181,3 +232,22 @@ class Verifier(ABC):
     @abstractmethod
     def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Rows, sampler: Sampler) -> Verdict:
         """Return the verdict on `draft` after `tokens`, from logits `rows` [len(draft) + 1, vocab]."""
+
+
+class Decoding(ABC):
+    """A way of writing that is not the model's own: its text is another than that of plain decoding.
+
+    A decoding is made as `Decoding(target, **options)`, with the target's cursor. `title` is what people
+    call it. Nothing is guessed beside it.
+    """
+
+    title: ClassVar[str]
+
+    @classmethod
+    def needs(cls, **options: Any) -> dict[str, Any]:
+        """Return the options that the target's engine must have for a decoding with these `options`."""
+        return {}
+
+    @abstractmethod
+    def choose(self, tokens: Tokens) -> int:
+        """Return the token after `tokens`; raises what the target's engine raises."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import perf_counter
 
-from localspec.core.contracts import Drafter, Guess, Lookahead, Round, Tokens, Verifier
+from localspec.core.contracts import Drafter, Guess, Lookahead, Offer, Round, Tokens, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.settle import Settler
@@ -28,25 +28,27 @@ def decode(
     text = list(prompt)
     while True:
         started = perf_counter()
-        draft = guesses(text, drafter, lookahead, sampler, settler.room - 1)
+        draft, costs = guesses(text, drafter, lookahead, sampler, settler.room - 1)
         guessed = perf_counter()
         whole = text + [guess.token for guess in draft]
         rows = target.read(whole, len(draft) + 1)
         checked = perf_counter()
-        accepted, token = verifier.verify(text, draft, rows, sampler)
+        verdict = verifier.verify(text, draft, rows, sampler)
         verified = perf_counter()
-        drafter.observe(whole, rows)
+        drafter.observe(whole, rows, verdict)
         observed = perf_counter()
-        settled = settler.settle([*(guess.token for guess in draft[:accepted]), token])
+        settled = settler.settle([*(guess.token for guess in draft[: verdict.accepted]), verdict.token])
         text += settled.tokens
         last = Round(
             tokens=settled.tokens,
             drafted=len(draft),
-            accepted=min(accepted, len(settled.tokens)),
+            accepted=min(verdict.accepted, len(settled.tokens)),
             draft_seconds=guessed - started + observed - verified,
             target_seconds=checked - guessed,
             text=settled.text,
             finish=settled.finish,
+            draft=tuple(draft),
+            costs=costs,
         )
         lookahead.learn(last)
         yield last
@@ -56,13 +58,29 @@ def decode(
 
 def guesses(
     tokens: Tokens, drafter: Drafter, lookahead: Lookahead, sampler: Sampler, most: int
-) -> list[Guess]:
-    """Return a draft after `tokens`, as long as the lookahead wants one more and `most` allows it."""
+) -> tuple[list[Guess], tuple[float, ...]]:
+    """Return a draft after `tokens` and the seconds of each guess, at most as many as the lookahead wants.
+
+    An offer that is refused costs nothing, and the drafter may have another guess; a guess that is refused
+    ends the draft.
+    """
     draft: list[Guess] = []
-    source = drafter.propose(tokens, sampler)
-    while len(draft) < most and lookahead.wants_more(draft):
-        guess = next(source, None)
-        if guess is None:
+    costs: list[float] = []
+    steps = drafter.propose(tokens, sampler)
+    started = perf_counter()
+    while len(draft) < most and (step := next(steps, None)) is not None:
+        wanted = lookahead.wants_more(draft, step)
+        if not wanted and isinstance(step, Guess):
             break
-        draft.append(guess)
-    return draft
+        guess = drawn(step) if wanted else None
+        if guess is not None:
+            draft.append(guess)
+            ended = perf_counter()
+            costs.append(ended - started)
+            started = ended
+    return draft, tuple(costs)
+
+
+def drawn(step: Guess | Offer) -> Guess | None:
+    """Return the guess of a step; that of an offer is paid for."""
+    return step if isinstance(step, Guess) else step.draw()

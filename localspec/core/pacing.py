@@ -184,6 +184,11 @@ class Classes:
         known = self.known[name] = min(self.known.get(name, DOUBT) + chance * (1 - chance), SURE)
         self.odds[name] = min(max(odds * exp((stood - chance) / known), 1 / FAR), FAR)
 
+    def doubt(self, name: str) -> None:
+        """Let a class that was refused come a little nearer to the others, so that it is seen again."""
+        if name in self.odds:
+            self.odds[name] **= 1 - DRIFT
+
 
 def shifted(share: float, odds: float) -> float:
     """Return the probability whose odds are `odds` times those of `share`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 LARGE = 1e9  # no number of a state is larger
 SMALL = 1e-18  # nor any that must not be 0 smaller
 ROUNDING = 1e-6  # faded sums of the same samples may differ by so much
@@ -14,6 +14,16 @@ ROUNDING = 1e-6  # faded sums of the same samples may differ by so much
 def fit(values: Any) -> bool:
     """Tell whether `values` are a state of this version, as `Measured.state` gives it."""
     if not isinstance(values, Mapping) or values.get("version") != VERSION:
+        return False
+    passes, sources = values.get("passes", ()), values.get("sources")
+    if not are_rows(passes, int, 1) or any(width < 1 for width, _ in passes):
+        return False
+    return isinstance(sources, Mapping) and all(_fit_source(known) for known in sources.values())
+
+
+def _fit_source(values: Any) -> bool:
+    """Tell whether `values` are what is known of one source, as `Pace.state` gives it."""
+    if not isinstance(values, Mapping):
         return False
     stood, seen = values.get("stood", ()), values.get("seen", ())
     if not are_numbers(stood, 0, LARGE) or not are_numbers(seen, 0, LARGE) or len(stood) != len(seen):
@@ -24,9 +34,6 @@ def fit(values: Any) -> bool:
         return False
     guess = values.get("guess", "")
     if guess is not None and not (is_number(guess, 0, LARGE) and stood):
-        return False
-    passes = values.get("passes", ())
-    if not are_rows(passes, int, 1) or any(width < 1 for width, _ in passes):
         return False
     named = all(are_rows(values.get(name), str, 2) for name in ("classes", "after"))
     return named and are_rows(values.get("first"), str, 1)

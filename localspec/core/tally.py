@@ -8,8 +8,20 @@ from localspec.core.contracts import Round
 
 
 @dataclass(slots=True)
+class Share:
+    """The guesses of one source: how many, how many of them stood, what they cost."""
+
+    drafted: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class Tally:
-    """Sums over rounds. `drafted_at[i]` and `accepted_at[i]` count guesses at position i of a draft."""
+    """Sums over rounds. `drafted_at[i]` and `accepted_at[i]` count guesses at position i of a draft.
+
+    `sources` has the guesses by who made them, under "" where a drafter has one source alone.
+    """
 
     tokens: int = 0
     passes: int = 0
@@ -19,6 +31,7 @@ class Tally:
     target_seconds: float = 0.0
     drafted_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
+    sources: dict[str, Share] = field(default_factory=dict)
 
     def add(self, last: Round) -> None:
         """Count one more round."""
@@ -34,6 +47,11 @@ class Tally:
         for position in range(last.drafted):
             self.drafted_at[position] += 1
             self.accepted_at[position] += position < last.accepted
+        for position, (guess, seconds) in enumerate(zip(last.draft, last.costs, strict=True)):
+            share = self.sources.setdefault(guess.source, Share())
+            share.drafted += 1
+            share.accepted += position < last.accepted
+            share.seconds += seconds
 
     @property
     def tokens_per_pass(self) -> float:

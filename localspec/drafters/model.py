@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from localspec.core.contracts import Drafter, Engine, Guess, Tokens
+from localspec.core.contracts import Drafter, Engine, Guess, Offer, Tokens
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.plugins import Option
@@ -35,10 +35,16 @@ class ModelDraft(Drafter):
         self._vocab = vocab  # of the target: rows may be padded to different widths
         self._cursor = Cursor(engine.session())
 
-    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
-        """Yield the draft's continuation, one pass a guess, as far as its own context goes."""
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Offer]:
+        """Offer the draft's continuation, one pass a guess, as far as its own context goes."""
         text = list(tokens)
-        while len(text) <= self._engine.context:
+
+        def draw() -> Guess:
             guess = sampler.guess(self._cursor.read(text)[0, : self._vocab], text)
-            yield guess
             text.append(guess.token)
+            return guess
+
+        for length in range(len(text), self._engine.context + 1):
+            yield Offer(draw)
+            if len(text) == length:
+                return

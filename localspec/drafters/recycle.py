@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from localspec.core.contracts import Drafter, Guess, Rows, Tokens
+from localspec.core.contracts import Drafter, Guess, Rows, Tokens, Verdict
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.plugins import Option
 
 PRIOR = 0.4  # share that is taken to stand before any has been judged
 DOUBT = 4.0  # judgements that the prior is worth
+REJECTED = 4  # rows behind the last guess that stood whose likeliest token is looked up
 FADE = 0.98  # of what earlier judgements weigh is left after each new one
 
 
 class RecycleDraft(Drafter):
     """Follows, token by token, what the target last found likeliest after each: also in rejected drafts.
 
-    Token Recycling (Luo et al. 2024): a table from a token to its successors, filled from each checked row.
+    Token Recycling (Luo et al. 2024): a table from a token to its successors, filled from the checked rows.
     The paper reads a tree of the k likeliest in one pass; a chain uses the likeliest alone, so no more is
     kept. The table starts empty and stays from answer to answer; a token that has not been read with a row
     ends the draft.
@@ -43,18 +44,18 @@ class RecycleDraft(Drafter):
             yield Guess(token, None, (self._stood[seen] + PRIOR * DOUBT) / (self._judged[seen] + DOUBT))
             found = self._next.get(token)
 
-    def observe(self, tokens: Tokens, rows: Rows) -> None:
-        """Keep the likeliest token of each row under the token before it, and judge what stood there.
+    def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
+        """Keep what the target said after each token, and judge what stood there.
 
-        Only rows on the target's likeliest path are judged: a text with a rejected guess in it is not one
-        that guesses are made for.
+        That is the text as far as guesses stood, and no row need be searched for it. Behind a rejected guess
+        the likeliest tokens of a few rows are kept, but not judged: no guesses are made for such a text.
         """
         keys = tokens[len(tokens) - len(rows) :]
-        likeliest = rows.argmax(axis=1).tolist()
-        likely = True
-        for at, (key, token) in enumerate(zip(keys, likeliest, strict=True)):
-            likely = likely and (at == 0 or key == likeliest[at - 1])
-            self._learn(key, token, judge=likely)
+        accepted, token = verdict
+        for key, told in zip(keys, [*keys[1 : accepted + 1], token], strict=False):
+            self._learn(key, told, judge=True)
+        for at in range(accepted + 1, min(len(rows), accepted + 1 + REJECTED)):
+            self._learn(keys[at], int(rows[at].argmax()), judge=False)
 
     def _learn(self, key: int, token: int, *, judge: bool) -> None:
         held, seen = self._next.get(key, (token, 0))

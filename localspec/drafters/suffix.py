@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from localspec.core.automaton import Texts
-from localspec.core.contracts import Drafter, Guess, Rows, Tokens
+from localspec.core.automaton import Texts, Walk
+from localspec.core.contracts import Drafter, Guess, Rows, Tokens, Verdict
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.errors import BadValue
@@ -53,26 +53,32 @@ class SuffixDraft(Drafter):
         return self._store.note if self._store else None
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
-        """Yield the likeliest continuation, with shorter matches where a longer one has none.
+        """Yield the likeliest continuation, with shorter matches where a longer one has none."""
+        walk = self.walk(tokens)
+        for _ in range(max(1, int(self._reach * walk.length))):
+            guess = self.guess(walk)
+            if guess is None:
+                return
+            yield guess
+            walk.go(guess.token)
+
+    def walk(self, tokens: Tokens) -> Walk:
+        """Take in `tokens` and return the place behind them, from where guesses of any source may go on."""
+        state = self._texts.follow(tokens)
+        return Walk(self._texts.automaton, state)
+
+    def guess(self, walk: Walk) -> Guess | None:
+        """Return the likeliest token at a place, None where the match is too short.
 
         Confidence: count / (total + DOUBT / length of the match), so that what was seen once after a long
         match is surer than after a short one; an escape estimate as in PPM (Cleary and Witten 1984).
         """
-        state = self._texts.follow(tokens)
-        automaton = self._texts.automaton
-        state = automaton.known(state)
-        length = automaton.length[state]
-        for _ in range(max(1, int(self._reach * length))):
-            if length < self._least:
-                return
-            edge = automaton.best[state]
-            sure = automaton.count[edge] / (automaton.total[state] + DOUBT / length)
-            yield Guess(automaton.token[edge], None, sure)
-            after = automaton.target[edge]
-            state = automaton.known(after)
-            length = length + 1 if state == after else automaton.length[state]
+        if walk.length < self._least:
+            return None
+        token, count, total = walk.best()
+        return Guess(token, None, count / (total + DOUBT / walk.length))
 
-    def observe(self, tokens: Tokens, rows: Rows) -> None:
+    def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
         """Tell answers from prompts, for the store. The first rows tell which vocabulary it must hold."""
         if self._store is None:
             return

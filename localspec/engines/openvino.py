@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from localspec.core.contracts import Engine, Rows, Session, Tokens
-from localspec.errors import BrokenModel, ContextFull
+from localspec.core.contracts import Engine, HiddenStates, Rows, Session, Tokens
+from localspec.core.split import SplitSession
+from localspec.core.states import States
+from localspec.errors import BrokenModel, ContextFull, not_together
+from localspec.formats import split
 from localspec.formats.files import context_of
 from localspec.formats.placement import place
 from localspec.library import compiled_folder
@@ -22,10 +26,13 @@ FIRST_BLOCKS = 8  # blocks of a new session's cache; it doubles when they are fu
 class OpenVino(Engine):
     """Runs an OpenVINO IR on a CPU or GPU; the weights are compiled once for all sessions.
 
-    Arithmetic on a CPU is float32, with int8 activations where a pass has several tokens: for a few tokens
-    that is quicker than bfloat16. `group=0` keeps activations in float32, and any width of a pass then gives
-    the same text. The cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache
-    quantized by channel cannot be rewound exactly.
+    Arithmetic on a CPU is float32, with int8 activations where a pass of a model of 400 MB or more has
+    several tokens: for a few tokens that is quicker than bfloat16. `group=0` keeps activations in float32,
+    and any width of a pass then gives the same text; smaller models, which rounding disturbs more, have it
+    anyway. The cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized
+    by channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight
+    in one of them. With that or with `hidden` a start takes longer: what is kept of compiled graphs for the
+    next one is kept of plain ones.
     """
 
     @signal_stack_kept()
@@ -40,14 +47,20 @@ class OpenVino(Engine):
         group: Annotated[
             int,
             Option(
-                "activations that share an int8 scale, 0 for none, -1 for the device's", least=-1, most=65536
+                "activations that share an int8 scale, 0 for none, -1 for the model's", least=-1, most=65536
             ),
         ] = -1,
+        exit: Annotated[int, Option("the layer that a draft may leave at, 0 for none", least=0)] = 0,
+        hidden: Annotated[bool, Option("show the last hidden states")] = False,
     ) -> None:
         import openvino as ov
 
         from localspec.formats.paged import first_line
 
+        if exit and hidden:
+            raise not_together("exit", "hidden")
+        if exit:
+            split.check(model, exit)
         core = ov.Core()
         self.place = place(core, device)
         self.device = self.place.device
@@ -56,26 +69,50 @@ class OpenVino(Engine):
         self.context = context_of(model)
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
         try:
-            self.compiled = self._compiled(core, self.place.settings(precision, kv, group), own)
+            settings = self.place.settings(precision, kv, group, self.weighs(model))
+            if exit or hidden:
+                self.parts = [
+                    core.compile_model(part, self.device, settings | own) for part in self._cut(exit)
+                ]
+            else:
+                self.parts = [self._plain(core, settings, own)]
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
-        self.vocab = int(self.compiled.output("logits").partial_shape[-1].get_length())
+        self.vocab = int(self.parts[-1].output("logits").partial_shape[-1].get_length())
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
-        """Return the bytes of the weights file; what is packed takes as many as what it was packed from."""
-        return (path / "openvino_model.bin").stat().st_size
+        """Return the bytes of the weights file; what is packed takes as many as what it was packed from.
+
+        Raises BrokenModel without that file.
+        """
+        weights = path / "openvino_model.bin"
+        try:
+            return weights.stat().st_size
+        except OSError:
+            raise BrokenModel(f"`{weights}` cannot be read", "Fetch the model again") from None
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
-        return OpenVinoSession(self, self.compiled)
+        if len(self.parts) > 1:
+            return OpenVinoSplitSession(self)
+        shown = len(self.parts[0].outputs) > 1
+        return OpenVinoHiddenSession(self, self.parts[0]) if shown else OpenVinoSession(self, self.parts[0])
 
     def settled(self) -> None:
         """Give weight pages back that the compiled model has copied; called after the first pass."""
         if self.device == "CPU":
             release_pages(self._graph.with_suffix(".bin"))
 
-    def _compiled(self, core: Any, settings: dict[str, str], threads: dict[str, str]) -> Any:
+    def _cut(self, layer: int) -> Sequence[Any]:
+        """Return the graph cut after `layer`, or for 0 whole, with its last hidden states as an output."""
+        from localspec.formats.paged import read_all_rows, read_paged
+
+        if not layer:
+            return [read_paged(self._graph, hidden=True)]
+        return split.split(read_all_rows(self._graph), layer)
+
+    def _plain(self, core: Any, settings: dict[str, str], threads: dict[str, str]) -> Any:
         """Compile the model; on a CPU from what an earlier start kept, or keep it for the next one."""
         from localspec.formats import simplified
         from localspec.formats.paged import read_paged
@@ -93,8 +130,8 @@ class OpenVino(Engine):
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
 
 
-class OpenVinoSession(Session):
-    """One text's blocks of keys and values, and a request that reads and writes them."""
+class Reader:
+    """A compiled graph or a part of one, and one text's blocks of keys and values in its layers."""
 
     def __init__(self, engine: OpenVino, compiled: Any) -> None:
         import openvino as ov
@@ -102,62 +139,54 @@ class OpenVinoSession(Session):
         self._ov = ov
         self._engine = engine
         self._compiled = compiled
-        self._vocab = int(compiled.output("logits").partial_shape[-1].get_length())
         self._request = compiled.create_infer_request()
         caches = [port for port in compiled.inputs if "_cache." in port.any_name]
         self._caches = {port.any_name: port for port in caches}
         self._block = next(
-            int(port.partial_shape[2].get_length()) for port in caches if "value" in port.any_name
+            (int(port.partial_shape[2].get_length()) for port in caches if "value" in port.any_name), 1
         )
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
         self._tensors: dict[str, Any] = {}
         self._blocks = 0
-        self._length = 0
         self._fresh = True
 
-    def forward(self, tokens: Tokens, rows: int) -> Rows:
-        """Append `tokens` and return a view [rows, vocab] on the request's output."""
-        count, total = len(tokens), self._length + len(tokens)
-        if total > self._engine.context:
-            raise ContextFull(total, self._engine.context)
-        if not count:
-            return np.empty((0, self._vocab), np.float32)
+    def read(self, at: int, count: int, **inputs: Any) -> Any:
+        """Read `count` tokens from position `at` on, behind those that the cache holds.
+
+        Returns the first output, a view that holds until the next call.
+        """
+        total = at + count
         blocks = -(-total // self._block)
         if blocks > self._blocks:
-            self._grow(blocks)
+            self._grow(blocks, kept=-(-at // self._block))
         self._set(
-            input_ids=np.array(tokens, np.int64),
-            position_ids=np.arange(self._length, total, dtype=np.int64),
-            past_lens=np.array([self._length], np.int32),
+            position_ids=np.arange(at, total, dtype=np.int64),
+            past_lens=np.array([at], np.int32),
             subsequence_begins=np.array([0, count], np.int32),
             block_indices_begins=np.array([0, blocks], np.int32),
             block_indices=np.arange(blocks, dtype=np.int32),
             max_context_len=np.array(total, np.int32),
-            logit_rows=np.arange(count - max(rows, 1), count, dtype=np.int32),
+            **inputs,
         )
         self._request.infer()
-        self._length = total
         if self._fresh:
             self._fresh = False
             self._engine.settled()
-        logits: Rows = self._request.get_output_tensor(0).data
-        return logits.reshape(-1, self._vocab)[:rows]
+        return self.output(0)
 
-    def rewind(self, length: int) -> int:
-        """Keep at most `length` tokens; the rows behind them are written over by the next pass."""
-        self._length = min(length, self._length)
-        return self._length
+    def output(self, number: int) -> Any:
+        """Return an output of the last pass, a view that holds until the next one."""
+        return self._request.get_output_tensor(number).data
 
     def _set(self, **arrays: Any) -> None:
         for name, array in arrays.items():
             if name in self._inputs:
                 self._request.set_tensor(name, self._ov.Tensor(array))
 
-    def _grow(self, needed: int) -> None:
-        """Make room for `needed` blocks or twice the present ones, at most the model's context."""
+    def _grow(self, needed: int, kept: int) -> None:
+        """Make room for `needed` blocks or twice the present ones, at most the context; `kept` are in use."""
         most = -(-self._engine.context // self._block)
         blocks = min(max(needed, 2 * self._blocks, FIRST_BLOCKS), most)
-        kept = -(-self._length // self._block)
         for name, port in self._caches.items():
             shape = [blocks, *(int(port.partial_shape[axis].get_length()) for axis in (1, 2, 3))]
             old = self._tensors.get(name)
@@ -165,6 +194,78 @@ class OpenVinoSession(Session):
             self._request.set_tensor(name, tensor)
             self._tensors[name] = tensor
         self._blocks = blocks
+
+
+class OpenVinoSession(Session):
+    """One text in a graph as a whole."""
+
+    def __init__(self, engine: OpenVino, compiled: Any) -> None:
+        self._context = engine.context
+        self._vocab = int(compiled.output("logits").partial_shape[-1].get_length())
+        self._reader = Reader(engine, compiled)
+        self._length = 0
+
+    def forward(self, tokens: Tokens, rows: int) -> Rows:
+        """Append `tokens` and return a view [rows, vocab] on the request's output."""
+        count, total = len(tokens), self._length + len(tokens)
+        if total > self._context:
+            raise ContextFull(total, self._context)
+        if not count:
+            return np.empty((0, self._vocab), np.float32)
+        logits: Rows = self._reader.read(
+            self._length,
+            count,
+            input_ids=np.array(tokens, np.int64),
+            logit_rows=np.arange(count - max(rows, 1), count, dtype=np.int32),
+        )
+        self._length = total
+        return logits.reshape(-1, self._vocab)[:rows]
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens; the rows behind them are written over by the next pass."""
+        self._length = min(length, self._length)
+        return self._length
+
+
+class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):
+    """One text in a graph that has its last hidden states as a second output."""
+
+    def __init__(self, engine: OpenVino, compiled: Any) -> None:
+        super().__init__(engine, compiled)
+        self._states = States()
+
+    def forward(self, tokens: Tokens, rows: int) -> Rows:
+        """Append `tokens` and return a view [rows, vocab] on the request's output."""
+        found = super().forward(tokens, rows)
+        if tokens:
+            self._states.put(self._length - len(tokens), self._reader.output(1).reshape(len(tokens), -1))
+        return found
+
+    def hidden(self) -> Rows:
+        """Return a view on the hidden states [tokens, width] of the text."""
+        return self._states.first(self._length)
+
+
+class OpenVinoSplitSession(SplitSession):
+    """One text in a graph of three parts, of which the first may read ahead and be left for the last."""
+
+    def __init__(self, engine: OpenVino) -> None:
+        super().__init__(engine.context, engine.vocab)
+        self._parts = split.Parts(*(Reader(engine, part) for part in engine.parts))
+
+    def _first(self, tokens: Tokens, at: int) -> Sequence[Any]:
+        return list(self._parts.first.read(at, len(tokens), input_ids=np.array(tokens, np.int64)).copy())
+
+    def _rest(self, hidden: Sequence[Any], at: int, rows: int) -> Rows:
+        ids = np.zeros(len(hidden), np.int64)  # some graphs ask their number
+        last = self._parts.rest.read(at, len(hidden), hidden=np.stack(hidden), input_ids=ids)
+        return self._leave(last[len(hidden) - rows :])
+
+    def _leave(self, hidden: Sequence[Any]) -> Rows:
+        if not len(hidden):
+            return np.empty((0, self._vocab), np.float32)
+        logits: Rows = self._parts.head.read(0, len(hidden), hidden=np.stack(hidden))
+        return logits.reshape(-1, self._vocab)
 
 
 def release_pages(weights: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from localspec.core.contracts import Engine, Rows, Session, Tokens
-from localspec.errors import ContextFull, MissingExtra, UnsupportedModel
-from localspec.formats import kv
+from localspec.core.contracts import Engine, HiddenStates, Rows, Session, Tokens
+from localspec.core.split import SplitSession
+from localspec.core.states import States
+from localspec.errors import ContextFull, MissingExtra, UnsupportedModel, not_together
+from localspec.formats import kv, split
 from localspec.formats.files import NO_LIMIT
-from localspec.formats.transformers import find_device, load, natural, out_of_memory, values
+from localspec.formats.transformers import cut, find_device, load, natural, out_of_memory, values
 from localspec.plugins import Option
 
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}  # all is in the keys
@@ -38,12 +41,18 @@ class Torch(Engine):
         device: Annotated[str, Option("auto, cpu, cuda, cuda:1, hpu or mps")] = "auto",
         precision: Annotated[str, Option("arithmetic", choices=("auto", "f32", "bf16", "f16"))] = "auto",
         threads: Annotated[int, Option("CPU threads, 0 for PyTorch's choice", least=0, most=1024)] = 0,
+        exit: Annotated[int, Option("the layer that a draft may leave at, 0 for none", least=0)] = 0,
+        hidden: Annotated[bool, Option("show the last hidden states")] = False,
     ) -> None:
+        if exit and hidden:
+            raise not_together("exit", "hidden")
         try:
             import torch
             import transformers  # noqa: F401 - to say at once that it is missing
         except ImportError as error:
             raise MissingExtra(error.name or "torch", "export") from None
+        if exit:
+            split.check(model, exit)
         self.path = model
         self.device, self.place = find_device(device)
         self.static = self.device.startswith("hpu")
@@ -64,6 +73,13 @@ class Torch(Engine):
         self.continues = False  # may a pass of several tokens follow a state?
         self.lock = threading.Lock()  # a Gaudi records one graph at a time
         self._check()
+        self.parts = self._in_parts(exit) if exit else None
+        self.hidden = hidden
+        if hidden and (self.recurrent or self.static):
+            raise UnsupportedModel(
+                f"`{model}` shows no hidden states with the torch engine on {self.device}",
+                "Run it with another engine: `localspec parts engines`",
+            )
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
@@ -74,6 +90,10 @@ class Torch(Engine):
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
+        if self.parts:
+            return TorchSplitSession(self, self.parts)
+        if self.hidden:
+            return TorchHiddenSession(self)
         if self.recurrent:
             return RecurrentSession(self)
         return StaticSession(self) if self.static else GrowingSession(self)
@@ -84,6 +104,21 @@ class Torch(Engine):
             raise self.unreachable()
         if self.recurrent:
             self.continues = _continues(self)
+
+    def _in_parts(self, layer: int) -> split.Parts:
+        """Return the model cut after `layer`, its weights those of the whole; tried on a few tokens."""
+        if not (self.recurrent or self.static) and (parts := cut(self.model, layer)):
+            text = [(7 * place + 1) % self.vocab for place in range(19)]
+            found = [
+                session.forward(text, 19)
+                for session in (GrowingSession(self), TorchSplitSession(self, parts))
+            ]
+            if np.abs(found[0] - found[1]).max() < _rounding(self) * found[0].std():
+                return parts
+        raise UnsupportedModel(
+            f"`{self.path}` cannot be left at a layer with the torch engine on {self.device}",
+            "Run it without an exit, or with another engine: `localspec parts engines`",
+        )
 
     def unreachable(self) -> UnsupportedModel:
         """Say that the model cannot be rewound."""
@@ -118,7 +153,7 @@ class TorchSession(Session):
 
         self._torch = torch
         self._engine = engine
-        self._pinned: Any = None
+        self._numpy = ToNumpy()
 
     def _empty(self) -> Rows:
         return np.empty((0, self._engine.vocab), np.float32)
@@ -127,64 +162,152 @@ class TorchSession(Session):
         if total > self._engine.context:
             raise ContextFull(total, self._engine.context)
 
-    def _numpy(self, logits: Any) -> Rows:
+
+class ToNumpy:
+    """Takes logits from a device into the computer's memory, through one pinned buffer."""
+
+    def __init__(self) -> None:
+        self._pinned: Any = None
+
+    def __call__(self, logits: Any) -> Rows:
         """Return logits as float32 in the computer's memory: a view of them where they are that already."""
         if logits.device.type != "cuda":
             rows: Rows = logits.cpu().float().numpy()
             return rows
+        import torch
+
         count = logits.shape[0]
         if self._pinned is None or len(self._pinned) < count:
-            self._pinned = self._torch.empty(logits.shape, dtype=self._torch.float32, pin_memory=True)
+            self._pinned = torch.empty(logits.shape, dtype=torch.float32, pin_memory=True)
         self._pinned[:count].copy_(logits, non_blocking=True)
-        self._torch.cuda.current_stream(logits.device).synchronize()
+        torch.cuda.current_stream(logits.device).synchronize()
         pinned: Rows = self._pinned[:count].numpy()
         return pinned
 
 
-class GrowingSession(TorchSession):
-    """Keys and values of every token, in buffers that grow: a rewind is a number."""
+class Growing:
+    """Keys and values of every token of a text, in buffers that grow, and the arguments of its passes."""
 
     def __init__(self, engine: Torch) -> None:
-        super().__init__(engine)
-        self._extent = kv.Extent(0, engine.context)
-        self._cache = kv.cache(self._extent)
+        self._engine = engine
+        self.extent = kv.Extent(0, engine.context)
+        self._cache = kv.cache(self.extent)
         types = getattr(engine.config, "layer_types", None) or ()
         windows = (getattr(engine.config, name, None) for name in ("sliding_window", "attention_chunk_size"))
         limited = any(windows) if not types else set(types) - {"full_attention", "attention"}
         self._masked = not limited and getattr(engine.config, "_attn_implementation", "") == "sdpa"
 
+    def given(self, count: int) -> dict[str, Any]:
+        """Return the arguments of a pass over `count` tokens behind the text, but for the tokens."""
+        import torch
+
+        past, total = self.extent.length, self.extent.length + count
+        positions = torch.arange(past, total, device=self._engine.place)
+        return {
+            "attention_mask": self._mask(positions, total),
+            "position_ids": positions[None],
+            "cache_position": positions,
+            "past_key_values": self._cache,
+            "use_cache": True,
+        }
+
+    def _mask(self, positions: Any, total: int) -> Any:
+        """Return what each new token sees [1, 1, new, total], or None where transformers needs no mask."""
+        import torch
+
+        if not self._masked or len(positions) in (1, total):
+            return None
+        return (torch.arange(total, device=positions.device) <= positions[:, None])[None, None]
+
+
+class GrowingSession(TorchSession):
+    """A text of which every key is kept: a rewind is a number."""
+
+    def __init__(self, engine: Torch) -> None:
+        super().__init__(engine)
+        self._memory = Growing(engine)
+
     def forward(self, tokens: Tokens, rows: int) -> Rows:
         """Append `tokens` and return logits [rows, vocab]."""
-        torch, engine, past = self._torch, self._engine, self._extent.length
-        total = past + len(tokens)
+        torch, engine, extent = self._torch, self._engine, self._memory.extent
+        total = extent.length + len(tokens)
         self._limit(total)
         if not tokens:
             return self._empty()
         with torch.inference_mode(), out_of_memory(engine.place, f"a text of {total} tokens"):
-            positions = torch.arange(past, total, device=engine.place)
-            given = {
-                "input_ids": torch.tensor([tokens], device=engine.place),
-                "attention_mask": self._mask(positions, total),
-                "position_ids": positions[None],
-                "cache_position": positions,
-                "past_key_values": self._cache,
-                "use_cache": True,
-            }
-            logits = engine.run(given, rows)
+            ids = torch.tensor([tokens], device=engine.place)
+            logits = self._run(self._memory.given(len(tokens)) | {"input_ids": ids}, rows)
             found = self._numpy(logits) if rows else self._empty()
-        self._extent.length = total
+        extent.length = total
         return found
+
+    def _run(self, given: dict[str, Any], rows: int) -> Any:
+        return self._engine.run(given, rows)
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; what lies behind is written over by the next pass."""
-        self._extent.length = min(length, self._extent.length)
-        return self._extent.length
+        extent = self._memory.extent
+        extent.length = min(length, extent.length)
+        return extent.length
 
-    def _mask(self, positions: Any, total: int) -> Any:
-        """Return what each new token sees [1, 1, new, total], or None where transformers needs no mask."""
-        if not self._masked or len(positions) in (1, total):
-            return None
-        return (self._torch.arange(total, device=positions.device) <= positions[:, None])[None, None]
+
+class TorchHiddenSession(GrowingSession, HiddenStates):
+    """A text of which the last hidden states are kept beside every key."""
+
+    def __init__(self, engine: Torch) -> None:
+        super().__init__(engine)
+        self._states = States()
+
+    def hidden(self) -> Rows:
+        """Return a view on the hidden states [tokens, width] of the text."""
+        return self._states.first(self._memory.extent.length)
+
+    def _run(self, given: dict[str, Any], rows: int) -> Any:
+        outputs = self._engine.model(**self._engine.accepted(given), output_hidden_states=True)
+        self._states.put(self._memory.extent.length, outputs.hidden_states[-1][0].cpu().float().numpy())
+        return outputs.logits[0][-rows:]
+
+
+class TorchSplitSession(SplitSession):
+    """A text of which every key is kept, in a model of three parts."""
+
+    def __init__(self, engine: Torch, parts: split.Parts) -> None:
+        super().__init__(engine.context, engine.vocab)
+        self._engine = engine
+        self._parts = parts
+        self._memory = Growing(engine)
+        self._numpy = ToNumpy()
+
+    def _first(self, tokens: Tokens, at: int) -> Sequence[Any]:
+        import torch
+
+        ids = torch.tensor([tokens], device=self._engine.place)
+        return list(self._pass(self._parts.first, at, len(tokens), input_ids=ids))
+
+    def _rest(self, hidden: Sequence[Any], at: int, rows: int) -> Rows:
+        import torch
+
+        last = self._pass(self._parts.rest, at, len(hidden), inputs_embeds=torch.stack(list(hidden))[None])
+        return self._leave(list(last[len(hidden) - rows :]))
+
+    def _leave(self, hidden: Sequence[Any]) -> Rows:
+        import torch
+
+        if not hidden:
+            return np.empty((0, self._vocab), np.float32)
+        given = {"inputs_embeds": torch.stack(list(hidden))[None], "use_cache": False}
+        with torch.inference_mode():
+            return self._numpy(self._parts.head(**self._engine.accepted(given)).logits[0])
+
+    def _pass(self, part: Any, at: int, count: int, **inputs: Any) -> Any:
+        """Return what leaves a part's last layer [count, width] in a pass over the tokens from `at` on."""
+        import torch
+
+        self._memory.extent.length = at
+        place, total = self._engine.place, at + count
+        with torch.inference_mode(), out_of_memory(place, f"a text of {total} tokens"):
+            given = self._engine.accepted(self._memory.given(count) | inputs)
+            return part.base_model(**given).last_hidden_state[0]
 
 
 class StaticSession(TorchSession):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Engine, Rows, Session, Tokens
-from localspec.errors import ContextFull
+from localspec.core.contracts import Engine, HiddenStates, Rows, Session, Tokens
+from localspec.core.split import SplitSession
+from localspec.errors import ContextFull, no_such_layer, not_together
 from localspec.plugins import Option
 
 STATES = 509  # prime
+LAYERS = 4
+WIDTH = 8  # of a hidden state
 
 
 class Toy(Engine):
@@ -19,7 +23,8 @@ class Toy(Engine):
 
     A row is a fixed random row of the text's hash, so a wrong rewind shows at once. `noise` blurs the rows:
     a toy with some is a draft for one without. `grain` is what a rewind can keep: every position (1), only
-    each n-th (n), nothing (0).
+    each n-th (n), nothing (0). Its layers take a row from a blurred one to its own, so that an early `exit`
+    is less often right than a late one.
     """
 
     def __init__(
@@ -31,8 +36,14 @@ class Toy(Engine):
         seed: Annotated[int, Option("which toy model", least=0, most=2**31)] = 0,
         noise: Annotated[float, Option("how far it is from the toy without noise", least=0, most=100)] = 0.0,
         grain: Annotated[int, Option("what a rewind keeps: multiples of it, 0 nothing", least=0)] = 1,
+        exit: Annotated[int, Option("the layer that a draft may leave at, 0 for none", least=0)] = 0,
+        hidden: Annotated[bool, Option("show the last hidden states")] = False,
     ) -> None:
         del model
+        if exit >= LAYERS:
+            raise no_such_layer(exit, LAYERS)
+        if exit and hidden:
+            raise not_together("exit", "hidden")
         self.vocab = width
         self.context = context
         self.grain = grain
@@ -40,10 +51,14 @@ class Toy(Engine):
         rows = np.random.default_rng(seed).normal(scale=2.0, size=shape)
         blur = np.random.default_rng(seed + 1).normal(scale=1.0, size=shape)
         self.table: Rows = (rows + noise * blur).astype(np.float32)
+        blur = np.random.default_rng(seed + 2).normal(scale=1.0, size=shape)
+        self.exits: Rows = (self.table + (1 - exit / LAYERS) * blur).astype(np.float32)
+        self.states: Rows = np.random.default_rng(seed + 3).normal(size=(STATES, WIDTH)).astype(np.float32)
+        self._session = ToySplitSession if exit else ToyHiddenSession if hidden else ToySession
 
     def session(self) -> Session:
         """Return a new, empty session."""
-        return ToySession(self)
+        return self._session(self)
 
 
 class ToySession(Session):
@@ -59,7 +74,7 @@ class ToySession(Session):
         if length > self._engine.context:
             raise ContextFull(length, self._engine.context)
         for token in tokens:
-            self._states.append((self._states[-1] * 31 + token + 7) % STATES)
+            self._states.append(_next(self._states[-1], token))
         return self._engine.table[self._states[len(self._states) - rows :]]
 
     def rewind(self, length: int) -> int:
@@ -69,3 +84,40 @@ class ToySession(Session):
             length = length // grain * grain if grain else 0
             del self._states[length + 1 :]
         return len(self._states) - 1
+
+
+class ToyHiddenSession(ToySession, HiddenStates):
+    """Keeps the hash after each token, and has a vector for each."""
+
+    def hidden(self) -> Rows:
+        """Return the hidden states [tokens, width]."""
+        return self._engine.states[self._states[1:]]
+
+
+class ToySplitSession(SplitSession):
+    """Lets the first layers hash the text, and the rest only look rows up."""
+
+    def __init__(self, engine: Toy) -> None:
+        super().__init__(engine.context, engine.vocab)
+        self._engine = engine
+        self._states = [1]
+
+    def _first(self, tokens: Tokens, at: int) -> Sequence[int]:
+        del self._states[at + 1 :]
+        for token in tokens:
+            self._states.append(_next(self._states[-1], token))
+        return self._states[at + 1 :]
+
+    def _rest(self, hidden: Sequence[int], at: int, rows: int) -> Rows:
+        return self._engine.table[list(hidden[len(hidden) - rows :])]
+
+    def _leave(self, hidden: Sequence[int]) -> Rows:
+        return self._engine.exits[list(hidden)]
+
+    def _kept(self, length: int) -> int:
+        grain = self._engine.grain
+        return length // grain * grain if grain else 0
+
+
+def _next(state: int, token: int) -> int:
+    return (state * 31 + token + 7) % STATES

@@ -14,11 +14,19 @@ from localspec.errors import BrokenModel, UnsupportedModel
 ROWS = "logit_rows"  # input: which of a pass's tokens get logits, int32 [rows]
 
 
-def read_paged(graph: Path) -> Any:
+def read_paged(graph: Path, *, hidden: bool = False) -> Any:
     """Return the openvino.Model of `graph` over a paged cache, with an input ROWS before its head.
 
+    With `hidden` it has a second output: what enters the head, of all tokens [tokens, 1, width] in float32.
     Raises BrokenModel for files that cannot be read and UnsupportedModel for a graph without attention state.
     """
+    model = read_all_rows(graph)
+    gather_rows(model, hidden=hidden)
+    return model
+
+
+def read_all_rows(graph: Path) -> Any:
+    """Return what `read_paged` does, with logits after every token of a pass; raises as it does."""
     from openvino._offline_transformations import paged_attention_transformation
 
     model = read_stateful(graph)
@@ -26,7 +34,6 @@ def read_paged(graph: Path) -> Any:
         paged_attention_transformation(model)
     except RuntimeError as error:
         raise UnsupportedModel(f"`{graph}` cannot run on a paged cache: {first_line(error)}") from None
-    gather_rows(model)
     return model
 
 
@@ -43,7 +50,7 @@ def read_stateful(graph: Path) -> Any:
     return model
 
 
-def gather_rows(model: Any) -> None:
+def gather_rows(model: Any, *, hidden: bool = False) -> None:
     """Let the head see the tokens in ROWS alone: a prompt of 500 tokens needs no 500 x vocab logits."""
     import numpy as np
     import openvino as ov
@@ -57,6 +64,8 @@ def gather_rows(model: Any) -> None:
     for reader in readers:
         reader.replace_source_output(chosen.output(0))
     model.add_parameters([rows])
+    if hidden:
+        model.add_results([ops.result(ops.convert(entering, "f32"))])
     model.validate_nodes_and_infer_types()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from localspec.errors import UnknownDevice
 
 GROUP = 32  # activations that share an int8 scale on a CPU; a GPU computes in float16 and rounds none
+SENSITIVE = 400_000_000  # bytes of weights below which rounding activations changes the text beyond near ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,19 @@ class Placement:
         """Tell whether the cache lies in a GPU's memory."""
         return self.device.startswith("GPU")
 
-    def settings(self, precision: str, kv: str, group: int) -> dict[str, str]:
-        """Return what the graph is compiled with; "auto" and -1 are this device's own choices."""
+    def settings(self, precision: str, kv: str, group: int, weighs: int) -> dict[str, str]:
+        """Return what the graph is compiled with; "auto" and -1 are the choices for this device and model.
+
+        `weighs` is the bytes of the model's weights: small models keep their activations in float32.
+        """
+        own = 0 if self.on_card or weighs < SENSITIVE else GROUP
         found = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": (
                 ("f16" if self.on_card else "f32") if precision == "auto" else precision
             ),
             "KV_CACHE_PRECISION": "i8" if self.on_card and kv == "u8" else kv,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str((0 if self.on_card else GROUP) if group < 0 else group),
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(own if group < 0 else group),
         }
         if kv == "u8" or not self.on_card:  # by channel a rewind would leave a trace
             found["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"

@@ -12,16 +12,18 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from localspec.errors import BrokenModel, TooLittleMemory, UnknownDevice, UnsupportedModel
+from localspec.errors import BrokenModel, TooLittleMemory, UnknownDevice, UnsupportedModel, no_such_layer
 from localspec.formats.architecture import Architecture, of_gguf
 from localspec.formats.gguf import GgufFile
 from localspec.formats.safetensors import SafetensorsFolder
+from localspec.formats.split import Parts
 from localspec.formats.weights import THEIRS, GgufWeights
 
 ROTARY = "inv_freq"  # the only buffers of the families that GGUF is read for
@@ -83,6 +85,43 @@ def out_of_memory(place: Any, what: str) -> Iterator[None]:
         free = _free(place)
         needed = float(asked[1]) * 1024 ** (1 + "KMGT".index(asked[2])) if asked else free
         raise TooLittleMemory(what, int(needed), free) from None
+
+
+def cut(model: Any, layer: int) -> Parts | None:
+    """Return the parts of `model`, cut after `layer` layers; None for a family that has no list of layers.
+
+    Their weights are those of the model itself. The first two end without the last norm; the second and third
+    take what the one before left as `inputs_embeds`. Whether a family reads it so must be tried. Raises
+    BadValue when there is no such layer.
+    """
+    import torch
+
+    layers, norm = getattr(model.base_model, "layers", None), getattr(model.base_model, "norm", None)
+    if not isinstance(layers, torch.nn.ModuleList) or norm is None:
+        return None
+    if layer >= len(layers):
+        raise no_such_layer(layer, len(layers))
+    nothing = torch.nn.Identity()
+    return Parts(
+        _with(model, layers=layers[:layer], norm=nothing),
+        _with(model, layers=layers[layer:], norm=nothing),
+        _with(model, layers=layers[:0]),
+    )
+
+
+def _with(model: Any, **modules: Any) -> Any:
+    """Return a model that has other `modules` in its body and shares all else with `model`."""
+    body = _shallow(model.base_model)
+    body._modules |= modules
+    whole = _shallow(model)
+    whole._modules[model.base_model_prefix] = body
+    return whole
+
+
+def _shallow(module: Any) -> Any:
+    copied = copy(module)
+    copied._modules = dict(module._modules)
+    return copied
 
 
 def values(path: Path) -> int:

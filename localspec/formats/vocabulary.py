@@ -189,5 +189,5 @@ def check_same(target: Tokenizer, draft: Tokenizer, target_name: str, draft_name
     raise VocabularyMismatch(
         f"Token {token} is `{of_target}` to `{target_name}` and `{of_draft}` to `{draft_name}`, "
         "so one cannot guess for the other",
-        "Take a draft of the same model family, or let `ngram` guess",
+        f"Type `--draft universal:name={draft_name}` to have its guesses translated",
     )

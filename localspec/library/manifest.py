@@ -37,6 +37,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     digests: dict[str, str] = {}  # file -> sha256; a GGUF it was made from is among them
     sizes: dict[str, int] = {}  # file in the folder -> bytes
     precision: str = ""
+    target: str = ""  # the model that this one was built to guess for
     architecture: str = ""
     context: int = 0  # tokens; 0: unknown
     history: list[str] = []

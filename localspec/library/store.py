@@ -62,6 +62,11 @@ class Library:
         names = sorted(path.name for path in self.models.iterdir() if path.is_dir())
         return [model for name in names if (model := self.find(name))]
 
+    def drafts_for(self, target: Model) -> list[Model]:
+        """List the drafts that were built for `target`, the latest first."""
+        built = [model for model in self.all() if model.manifest.target == target.name]
+        return sorted(built, key=lambda model: model.manifest.created, reverse=True)
+
     def resolve(self, name: str, progress: Progress, forms: Sequence[str] = ("openvino",)) -> Model:
         """Return the model that `name` means, fetching and importing it when it is not here yet.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from localspec.core.contracts import Guess, Lookahead
+from localspec.core.contracts import Guess, Lookahead, Offer
 from localspec.plugins import Option
 
 
@@ -24,6 +24,6 @@ class Confidence(Lookahead):
         self._least = least
         self._most = most
 
-    def wants_more(self, draft: Sequence[Guess]) -> bool:
+    def wants_more(self, draft: Sequence[Guess], step: Guess | Offer) -> bool:
         """Tell whether the last guess was a sure one."""
         return len(draft) < self._most and (not draft or draft[-1].confidence >= self._least)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from localspec.core.contracts import Guess, Lookahead
+from localspec.core.contracts import Guess, Lookahead, Offer
 from localspec.plugins import Option
 
 
@@ -15,6 +15,6 @@ class Fixed(Lookahead):
     def __init__(self, *, tokens: Annotated[int, Option("guesses a round", least=0, most=256)] = 4) -> None:
         self._tokens = tokens
 
-    def wants_more(self, draft: Sequence[Guess]) -> bool:
+    def wants_more(self, draft: Sequence[Guess], step: Guess | Offer) -> bool:
         """Tell whether the draft is shorter than the fixed number."""
         return len(draft) < self._tokens

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import models
+from localspec.choosing import Choice
 from localspec.library import Library, Silent
-from localspec.runtime import Choice, Runtime
+from localspec.runtime import Runtime
 
 
 @pytest.fixture(scope="module")

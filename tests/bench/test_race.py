@@ -14,9 +14,10 @@ import pytest
 from localspec.bench import compared, page, peers, race, report, setting, suites
 from localspec.bench.contenders import Answered, Contender, Own, Peer, PeerFailed
 from localspec.bench.suites import Prompt
+from localspec.choosing import Choice
 from localspec.errors import BadValue, PromptError
 from localspec.library import Library, Silent
-from localspec.runtime import Choice, Runtime
+from localspec.runtime import Runtime
 
 PROMPTS = [
     Prompt("test", "edit", "copy", ("Repeat: one two three one two three one two three one two three",)),

@@ -10,19 +10,27 @@ import pytest
 from localspec.bench import suites
 from localspec.errors import BadValue
 
-NAMES = ["adversarial", "chat", "code-edit", "code-write", "math", "prose", "quick", "summary", "tools"]
+OWN = ["adversarial", "chat", "code-edit", "code-write", "math", "prose", "quick", "summary", "tools"]
+CLASSES = ["code-write", "code-edit", "tools", "summary", "math", "prose"]
 
 
 def test_every_shipped_suite_has_distinct_prompts() -> None:
-    assert suites.names() == NAMES
-    every = [prompt for name in NAMES for prompt in suites.load(name)]
+    assert suites.names() == sorted([*OWN, "drafters"])
+    every = [prompt for name in OWN for prompt in suites.load(name)]
     assert len({prompt.turns for prompt in every if prompt.suite != "quick"}) == len(every) - 12
-    for name in NAMES:
+    for name in suites.names():
         found = suites.load(name)
         assert len({prompt.name for prompt in found}) == len(found)
     assert len(suites.load("quick")) == 12
     assert len({prompt.kind for prompt in suites.load("quick")}) == 6
     assert all(len(prompt.turns) == 3 for prompt in suites.load("chat"))
+
+
+def test_the_drafters_suite_is_four_prompts_of_each_class() -> None:
+    found = suites.load("drafters")
+    assert [prompt.kind for prompt in found] == [kind for kind in CLASSES for _ in range(4)]
+    assert {prompt.suite for prompt in found} == {"drafters"}
+    assert [prompt.turns for prompt in found[4:8]] == [one.turns for one in suites.load("code-edit")[:4]]
 
 
 def test_a_file_may_have_prompts_and_messages(tmp_path: Path) -> None:
@@ -66,6 +74,9 @@ def test_spec_bench_has_its_six_classes(tmp_path: Path) -> None:
         ('{"prompt": 3}', "Line 2"),
         ('{"messages": [{"role": "user"}]}', "content"),
         ('{"messages": []}', "Line 2"),
+        ('{"suite": "nobody", "first": 1}', "nobody"),
+        ('{"suite": "prose", "first": 0}', "first"),
+        ('{"suite": "prose"}', "first"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:

@@ -12,8 +12,9 @@ import pytest
 import models
 from localspec.bench import suites, tune
 from localspec.bench.tune import Candidate, Tuner
+from localspec.choosing import Choice
 from localspec.library import Library, Model, Silent, tuned
-from localspec.runtime import Choice, Runtime
+from localspec.runtime import Runtime
 
 PROMPTS = suites.load("quick")
 
@@ -60,10 +61,10 @@ def model_of(home: Path) -> Model:
 
 
 def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner], home: Path) -> None:
-    found = tuner({"ngram:longest=4 & fixed:tokens=4": 0.5, "ngram": 0.8})
+    found = tuner({"suffix & fixed:tokens=4": 0.5, "ngram": 0.8})
     told = found.run()
     assert told.winner is not None
-    assert told.winner.choice.draft == "ngram:longest=4"
+    assert told.winner.choice.draft == "suffix"
     assert told.winner.choice.lookahead == "fixed:tokens=4"
     assert told.gain is not None
     assert told.gain.low > 1.8
@@ -72,7 +73,7 @@ def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner
     assert kept is not None
     assert kept["gain"] == told.gain.value
     used = Runtime(models.SMALL, Choice(tuned=True), Library(home), Silent())
-    assert str(used.draft_spec) == "ngram:longest=4"
+    assert str(used.draft_spec) == "suffix"
     assert used.tuned == told.gain.value
     assert Runtime(models.SMALL, Choice(), Library(home), Silent()).tuned is None
 

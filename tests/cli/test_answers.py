@@ -24,6 +24,7 @@ FIELDS = [
     "prompt_seconds",
     "tokens_per_second",
     "speculation",
+    "decoding",
     "model",
     "engine",
     "engine_reason",
@@ -41,6 +42,7 @@ SPECULATION = [
     "tokens_per_pass",
     "draft_seconds",
     "target_seconds",
+    "sources",
     "reason",
 ]
 
@@ -92,6 +94,23 @@ def test_a_draft_gives_the_same_tokens(plain: dict[str, Any], answer: Answer, dr
     assert found["token_ids"] == plain["token_ids"]
     assert (found["text"], found["finish_reason"]) == (plain["text"], plain["finish_reason"])
     assert found["speculation"]["passes"] < plain["speculation"]["passes"]
+
+
+def test_contrastive_search_says_that_its_text_is_another(plain: dict[str, Any], answer: Answer) -> None:
+    found = answer("--decoding", "contrastive:alpha=0.9,k=3", "--max-tokens", "12")
+    assert (plain["decoding"], found["decoding"]) == ("standard", "contrastive:alpha=0.9,k=3")
+    assert found["engine"] == "openvino:group=0,hidden=True"
+    assert found["speculation"]["lossless"] is False
+    assert found["speculation"]["reason"] == "contrastive search writes another text"
+    assert (found["tokens"], found["speculation"]["passes"]) == (12, 12)
+    assert found["token_ids"] != plain["token_ids"][:12]
+
+
+def test_the_first_layers_draft_for_the_whole(plain: dict[str, Any], answer: Answer) -> None:
+    found = answer("--draft", "early_exit:layer=24", "--lookahead", "fixed:tokens=2")
+    assert found["engine"] == "openvino:group=0,exit=24"
+    assert found["token_ids"] == plain["token_ids"]
+    assert found["speculation"]["drafted"] > 10
 
 
 def test_a_seed_repeats_an_answer_with_and_without_a_draft(answer: Answer) -> None:

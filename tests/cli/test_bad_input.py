@@ -42,6 +42,15 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
             ["`--top-p`", "--temperature 0.7"],
         ),
         (["chat", MODEL, "hi", "--temperature", "-1"], 2, ["`temperature` is -1", "from 0 to 100"]),
+        (["chat", MODEL, "hi", "--decoding", "contrastiv"], 2, ["no decoding", "`contrastive`"]),
+        (["chat", MODEL, "hi", "--decoding", "contrastive:k=0"], 2, ["`0`", "from 1 to 100"]),
+        (["chat", MODEL, "hi", "--decoding", "contrastive", "--draft", "ngram"], 2, ["`--draft`"]),
+        (["chat", MODEL, "hi", "--decoding", "contrastive", "--temperature", "1"], 2, ["`--temperature`"]),
+        (["chat", MODEL, "hi", "--decoding", "contrastive", "--seed", "1"], 2, ["`--seed`"]),
+        (["chat", MODEL, "hi", "--decoding", "contrastive", "--engine", "npu"], 2, ["`hidden`", "`npu`"]),
+        (["chat", MODEL, "hi", "--draft", "early_exit"], 2, ["needs `layer`"]),
+        (["chat", MODEL, "hi", "--draft", "early_exit:layer=30"], 2, ["layer 30", "30 layers", "1 to 29"]),
+        (["chat", MODEL, "hi", "--draft", "early_exit:layer=8", "--engine", "npu"], 2, ["`exit`", "`npu`"]),
         (["chat", MODEL, "hi", "--raw", "--system", "x"], 1, ["`--raw`", "`--system`"]),
         (["chat", MODEL, "hi", "--stop", ""], 2, ["`stop` is empty"]),
         (["chat", MODEL, ""], 1, ["prompt is empty"]),
@@ -110,8 +119,8 @@ def test_a_draft_with_another_vocabulary(localspec: Localspec, tmp_path: Path) -
     own = Localspec(tmp_path / "home")
     (own.home / "models").mkdir(parents=True)
     (own.home / "models" / MODEL).symlink_to(localspec.home / "models" / MODEL)
-    own.chat("hi", "--draft", str(draft), *LIMIT).refused(
-        1, "Token 0 is `<|endoftext|>`", f"`{MODEL}` and `!` to `tiny-", "`ngram`"
+    own.chat("hi", "--draft", f"model:name={draft}", *LIMIT).refused(
+        1, "Token 0 is `<|endoftext|>`", f"`{MODEL}` and `!` to `tiny-", "`--draft universal:name=tiny-"
     )
 
 

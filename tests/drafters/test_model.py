@@ -7,6 +7,7 @@ import pytest
 
 from localspec.core.contracts import Guess
 from localspec.core.cursor import Cursor
+from localspec.core.decode import drawn
 from localspec.core.sampler import Sampler, Sampling
 from localspec.drafters.model import ModelDraft
 from localspec.engines.toy import Toy
@@ -16,7 +17,8 @@ TEXTS = ([1, 2, 3], [1, 2, 3, 9], [1, 2], [5], [1, 2, 3, 9, 9, 9], [1, 2, 3])
 
 
 def guesses(drafter: ModelDraft, text: list[int], sampler: Sampler, count: int = 5) -> list[Guess]:
-    return list(islice(drafter.propose(text, sampler), count))
+    steps = islice(drafter.propose(text, sampler), count)
+    return [guess for guess in map(drawn, steps) if guess is not None]
 
 
 @pytest.mark.parametrize("grain", [1, 8, 0])

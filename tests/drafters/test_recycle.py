@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.core.contracts import Rows, Tokens
+from localspec.core.contracts import Rows, Tokens, Verdict
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.drafters.recycle import PRIOR, RecycleDraft
@@ -27,6 +27,14 @@ def guessed(drafter: RecycleDraft, text: Tokens, count: int = 6) -> list[int]:
     return [guess.token for guess in islice(drafter.propose(text, SAMPLER), count)]
 
 
+def observe(drafter: RecycleDraft, tokens: list[int], checked: Rows) -> None:
+    """Show a round whose verdict is the greedy one."""
+    drafted = tokens[len(tokens) - len(checked) + 1 :]
+    likeliest = checked.argmax(axis=1).tolist()
+    accepted = next((at for at, token in enumerate(drafted) if token != likeliest[at]), len(drafted))
+    drafter.observe(tokens, checked, Verdict(accepted, likeliest[accepted]))
+
+
 def sure(drafter: RecycleDraft, token: int) -> float:
     return next(drafter.propose([token], SAMPLER)).confidence
 
@@ -39,26 +47,26 @@ def test_nothing_is_guessed_before_a_row_was_seen() -> None:
 
 def test_a_chain_follows_the_likeliest_of_each_token() -> None:
     drafter = RecycleDraft(TARGET)
-    drafter.observe([7, 7, 1, 2, 3], rows(2, 3, 4))
+    observe(drafter, [7, 7, 1, 2, 3], rows(2, 3, 4))
     assert guessed(drafter, [9, 1]) == [2, 3, 4]
     assert guessed(drafter, [4]) == []
-    drafter.observe([4], rows(1))
+    observe(drafter, [4], rows(1))
     assert guessed(drafter, [9, 1]) == [2, 3, 4, 1, 2, 3]
 
 
 def test_rows_of_rejected_guesses_are_kept_and_the_latest_row_counts() -> None:
     drafter = RecycleDraft(TARGET)
-    drafter.observe([1, 8, 9], rows(2, 5, 6))  # the target said 2 where 8 was guessed
+    observe(drafter, [1, 8, 9], rows(2, 5, 6))  # the target said 2 where 8 was guessed
     assert guessed(drafter, [8]) == [5]
     assert guessed(drafter, [9]) == [6]
-    drafter.observe([1], rows(3))
+    observe(drafter, [1], rows(3))
     assert guessed(drafter, [1]) == [3]
 
 
 def test_rows_are_not_held() -> None:
     drafter = RecycleDraft(TARGET)
     view = rows(2)
-    drafter.observe([1], view)
+    observe(drafter, [1], view)
     view[:] = rows(5)
     assert guessed(drafter, [1]) == [2]
 
@@ -66,30 +74,30 @@ def test_rows_are_not_held() -> None:
 def test_confidence_is_how_often_such_successors_stood() -> None:
     drafter = RecycleDraft(TARGET)
     for _ in range(20):
-        drafter.observe([1], rows(2))
+        observe(drafter, [1], rows(2))
     for likeliest in (4, 5) * 20:  # never twice the same
-        drafter.observe([3], rows(likeliest))
+        observe(drafter, [3], rows(likeliest))
     assert sure(drafter, 1) > 0.8 > PRIOR > 0.1 > sure(drafter, 3) > 0
 
 
 def test_only_rows_on_the_likeliest_path_are_judged() -> None:
     drafter = RecycleDraft(TARGET)
-    drafter.observe([1, 8], rows(2, 5))
+    observe(drafter, [1, 8], rows(2, 5))
     before = sure(drafter, 8)
-    drafter.observe([1, 8], rows(2, 6))  # 8 was rejected: that 5 did not follow it tells nothing
+    observe(drafter, [1, 8], rows(2, 6))  # 8 was rejected: that 5 did not follow it tells nothing
     assert sure(drafter, 8) > before  # row 1 stood
     before = sure(drafter, 8)
-    drafter.observe([7, 8], rows(8, 5))
+    observe(drafter, [7, 8], rows(8, 5))
     assert sure(drafter, 8) < before
 
 
 def test_confidence_stays_above_none_and_below_all() -> None:
     drafter = RecycleDraft(TARGET, sure=1)
     for step in range(2000):
-        drafter.observe([1], rows(step % 2))
+        observe(drafter, [1], rows(step % 2))
         assert 0 < sure(drafter, 1) < 1
     for _ in range(2000):
-        drafter.observe([1], rows(0))
+        observe(drafter, [1], rows(0))
     assert 0.9 < sure(drafter, 1) < 1
 
 

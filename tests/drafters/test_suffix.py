@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.core.automaton import Automaton, Texts
-from localspec.core.contracts import Guess, Tokens
+from localspec.core.contracts import Guess, Tokens, Verdict
 from localspec.core.cursor import Cursor, shared_prefix
 from localspec.core.sampler import Sampler, Sampling
 from localspec.drafters.suffix import DOUBT, SuffixDraft
@@ -127,7 +127,7 @@ def test_no_more_tokens_are_held_than_allowed(edits: list[tuple[int, list[int]]]
         assert (held > 0) == (len(text) > 0)  # the state is still that of the text's end
         walked = 0
         for token in text[len(text) - held :]:
-            walked = texts.automaton.target[texts.automaton._edge(walked, token)]
+            walked = texts.automaton.target[texts.automaton.edge(walked, token)]
         assert walked == state
 
 
@@ -241,15 +241,15 @@ def opened(path: Path, *, width: int = WIDTH, vocabulary: str = "", **options: A
     session = Toy(width=width).session()
     session.vocabulary = vocabulary
     drafter = SuffixDraft(Cursor(session), store=str(path), **options)
-    drafter.observe([0], np.zeros((1, width), np.float32))
+    drafter.observe([0], np.zeros((1, width), np.float32), Verdict(0, 0))
     return drafter
 
 
 def answered(drafter: SuffixDraft, answer: list[int], width: int = WIDTH, prompt: int = 0) -> None:
     """Let the drafter see an answer, two tokens a round, and the prompt of the next one."""
     for end in range(0, len(answer) + 1, 2):
-        drafter.observe([prompt, *answer[:end], 0], np.zeros((2, width), np.float32))
-    drafter.observe([prompt], np.zeros((1, width), np.float32))
+        drafter.observe([prompt, *answer[:end], 0], np.zeros((2, width), np.float32), Verdict(0, 0))
+    drafter.observe([prompt], np.zeros((1, width), np.float32), Verdict(0, 0))
 
 
 def answers(path: Path) -> list[list[int]]:
@@ -271,7 +271,7 @@ def test_answers_are_kept_for_the_next_time_and_prompts_are_not(tmp_path: Path) 
 def test_an_answer_is_written_when_the_drafter_goes(tmp_path: Path) -> None:
     drafter = opened(tmp_path / "store")
     for end in (0, 2, 4):
-        drafter.observe([0, *range(end), 0], np.zeros((2, WIDTH), np.float32))
+        drafter.observe([0, *range(end), 0], np.zeros((2, WIDTH), np.float32), Verdict(0, 0))
     assert not (tmp_path / "store").exists()
     del drafter
     assert answers(tmp_path / "store") == [[0, 1, 2, 3]]

@@ -13,13 +13,13 @@ import pytest
 import tiny
 
 from localspec import plugins
+from localspec.choosing import Making
 from localspec.core.contracts import Engine, Rows
 from localspec.core.cursor import Cursor
 from localspec.core.proof import why_no_rewind
 from localspec.drafters.model import ModelDraft
 from localspec.errors import ContextFull
 from localspec.library import Library, Model, Silent
-from localspec.runtime import Making
 
 pytestmark = pytest.mark.engines
 

@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 import random
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from operator import mul
 from statistics import mean, median
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from localspec.core.contracts import Guess, Round
+from localspec.core.contracts import Guess, Offer, Round
 from localspec.lookaheads.measured import Measured
 
 MOST = 16
+OFFER = Offer(lambda: Guess(0))
 SEEDS = range(6)
+FRESH = range(100, 112)  # on which no constant was chosen
+
+
+def settled(
+    draft: Sequence[Guess], accepted: int, drafting: float, target: float, finish: str | None = None
+) -> Round:
+    """Return a round; its drafting is spread evenly over the guesses."""
+    costs = (drafting / max(len(draft), 1),) * len(draft)
+    tokens = (0,) * (accepted + 1)
+    return Round(tokens, len(draft), accepted, drafting, target, "", finish, tuple(draft), costs)
 
 
 class Pair:
@@ -49,7 +62,7 @@ class Pair:
 
     def _round(self, slow: float, finish: str | None) -> None:
         draft: list[Guess] = []
-        while self.lookahead.wants_more(draft):
+        while self.lookahead.wants_more(draft, OFFER):
             draft.append(Guess(0))
         accepted = 0
         while accepted < len(draft) and self.random.random() < self.stands(accepted + 1):
@@ -59,7 +72,7 @@ class Pair:
         self.unread = 0 if draft else self.unread + 1
         target = (self.passes(len(draft) + 1) + reading) * self._blur() * slow
         drafting = self.guess * len(draft) * self._blur() + catching_up
-        self.lookahead.learn(Round((0,) * (accepted + 1), len(draft), accepted, drafting, target, "", finish))
+        self.lookahead.learn(settled(draft, accepted, drafting, target, finish))
         self.depths.append(len(draft))
         self.seconds += target + drafting
         self.tokens += accepted + 1
@@ -106,13 +119,14 @@ PAIRS: dict[str, tuple[Callable[[int], float], float, float | Callable[[int], fl
 @pytest.mark.parametrize("name", PAIRS)
 def test_it_comes_near_the_best_depth(name: str) -> None:
     passes, guess, stands, best = PAIRS[name]
-    for seed in SEEDS:
+    reached = []
+    for seed in FRESH:
         pair = Pair(passes, guess, stands, seed)
         assert pair.best() == best
         pair.run(100)
-        depths = pair.run(40)
-        assert pair.near_best(median(depths))
-        assert mean(pair.rate(depth) for depth in depths) > 0.9 * pair.rate(best)
+        reached.append(mean(map(pair.rate, pair.run(40))) / pair.rate(best))
+    assert mean(reached) > 0.98
+    assert min(reached) > 0.93
 
 
 @pytest.mark.parametrize(
@@ -248,22 +262,22 @@ def test_it_asks_for_no_more_than_the_most() -> None:
 def test_a_drafter_without_guesses_is_asked_again() -> None:
     lookahead = Measured()
     for _ in range(50):
-        lookahead.learn(Round((1,), 0, 0, 0.001, 1.0))
-    assert lookahead.wants_more([])
+        lookahead.learn(settled([], 0, 0.001, 1.0))
+    assert lookahead.wants_more([], OFFER)
 
 
 def test_a_clock_that_stands_still_breaks_nothing() -> None:
     lookahead = Measured()
     for drafted in (0, 0, 2, 2, 2, 0, 2):
-        lookahead.learn(Round((1,), drafted, 0, 0.0, 0.0))
-        lookahead.wants_more([])
+        lookahead.learn(settled([Guess(0)] * drafted, 0, 0.0, 0.0))
+        lookahead.wants_more([], OFFER)
 
 
 def test_guesses_behind_the_end_of_an_answer_are_not_held_against_the_draft() -> None:
     pair = Pair(line(0.02), 0.05, 1.0)
     pair.run(30)
     for _ in range(60):
-        pair.lookahead.learn(Round((1, 2), 5, 2, 0.25, 1.1, "", "stop"))
+        pair.lookahead.learn(settled([Guess(0)] * 5, 2, 0.25, 1.1, "stop"))
     assert pair.run(2) == [0, MOST]
 
 
@@ -327,7 +341,7 @@ def test_useless_drafts_cost_next_to_nothing(curve: str) -> None:
 @pytest.mark.parametrize(("before", "after"), [(0.9, 0.2), (0.3, 0.9)])
 def test_it_follows_within_thirty_rounds(before: float, after: float) -> None:
     ends = []
-    for seed in SEEDS:
+    for seed in FRESH:
         pair = Pair(CURVES["a GPU"], 0.1, before, seed)
         pair.run(300)
         pair.stands = lambda position: after
@@ -351,18 +365,21 @@ def test_slow_passes_now_and_then_do_not_matter(curve: str) -> None:
     assert mean(map(pair.rate, depths[50:])) > 0.95 * pair.rate(pair.best())
 
 
+DRAFT = Offer(lambda: Guess(0, None, 0.9, "a draft"), "a draft")
+
+
 class Telling(Pair):
     """A pair whose drafter knows which half of its guesses is doubtful."""
 
     def _round(self, slow: float, finish: str | None) -> None:
         draft: list[Guess] = []
-        while self.lookahead.wants_more(draft):
+        while self.lookahead.wants_more(draft, DRAFT):
             draft.append(Guess(0, None, self.random.choice((0.9, 0.4)), "a draft"))
         accepted = 0
         while accepted < len(draft) and self.random.random() < self.share(draft[accepted]):
             accepted += 1
         target, drafting = self.passes(len(draft) + 1), self.guess * len(draft)
-        self.lookahead.learn(Round((0,) * (accepted + 1), len(draft), accepted, drafting, target, "", finish))
+        self.lookahead.learn(settled(draft, accepted, drafting, target, finish))
         self.depths.append(len(draft))
         self.seconds += target + drafting
         self.tokens += accepted + 1
@@ -390,9 +407,9 @@ def test_a_doubtful_guess_ends_the_draft_and_a_sure_one_goes_on() -> None:
     pair.run(300)
     sure, doubtful = Guess(0, None, 0.9, "a draft"), Guess(0, None, 0.4, "a draft")
     pair.run(1)
-    assert pair.lookahead.wants_more([])
-    assert pair.lookahead.wants_more([sure])
-    assert not pair.lookahead.wants_more([sure, doubtful, doubtful])
+    assert pair.lookahead.wants_more([], DRAFT)
+    assert pair.lookahead.wants_more([sure], DRAFT)
+    assert not pair.lookahead.wants_more([sure, doubtful, doubtful], DRAFT)
 
 
 @pytest.mark.parametrize(("guess", "stands"), [(0.05, 0.9), (0.8, 0.2), (0.001, 0.9)])
@@ -410,8 +427,8 @@ def test_a_state_is_fit_to_be_restored_however_long_it_learned() -> None:
         pair = Telling(CURVES["a GPU"], 0.02, stands)
         pair.share = lambda guess, share=stands: share  # type: ignore[method-assign, assignment, misc]
         pair.run(2000)
-        pair.lookahead.wants_more([Guess(0, None, 0.01, "another")])
-        pair.lookahead.learn(Round((1,), 1, 0, 0.02, 1.0))
+        pair.lookahead.wants_more([Guess(0, None, 0.01, "another")], OFFER)
+        pair.lookahead.learn(settled([Guess(0, None, 0.01, "another")], 0, 0.02, 1.0))
         pair.run(1000)
         again = Measured()
         again.restore(pair.lookahead.state())
@@ -432,17 +449,22 @@ def test_a_malformed_state_changes_nothing() -> None:
     old.run(100)
     good = old.lookahead.state()
     fresh = Measured().state()
-    bad: list[Any] = [None, 3, [], {}, {**good, "version": 0}]
-    for name in good:
+    (source,) = good["sources"].values()
+    bad: list[Any] = [None, 3, [], {}, {**good, "version": 0}, {**good, "sources": {"": 3}}]
+    for name in ("passes", "sources"):
+        bad += [{**good, name: value} for value in ("x", [[]], [1, "x"], -1.0, [["a", "b"]], float("nan"))]
+    for name in source:
         bad += [
-            {**good, name: value} for value in ("x", [[]], [1, "x"], -1.0, [["a", "b"]], float("nan"), {})
+            {**good, "sources": {"": {**source, name: value}}}
+            for value in ("x", [[]], [1, "x"], -1.0, [["a", "b"]], float("nan"), {})
         ]
-        bad.append({key: value for key, value in good.items() if key != name})
+        bad.append({**good, "sources": {"": {key: value for key, value in source.items() if key != name}}})
+    bad += [{key: value for key, value in good.items() if key != name} for name in good]
     for values in bad:
         lookahead = Measured()
         lookahead.restore(values)
         assert lookahead.state() == fresh
-        assert not lookahead.wants_more([])
+        assert not lookahead.wants_more([], OFFER)
     Measured().restore(fresh)
 
 
@@ -453,7 +475,119 @@ def test_a_round_takes_little_time_to_think_about() -> None:
 
     def think() -> None:
         for count in range(MOST + 1):
-            pair.lookahead.wants_more(draft[:count])
-        pair.lookahead.learn(Round((0,) * 17, MOST, MOST, 0.016, 1.1))
+            pair.lookahead.wants_more(draft[:count], DRAFT)
+        pair.lookahead.learn(settled(draft, MOST, 0.016, 1.1))
 
     assert min(timeit.repeat(think, number=1, repeat=200)) < 0.0005  # 1 % of a pass of 50 ms
+
+
+class Mixed:
+    """A text of copies and of new words, with a source for each: free copies, and a draft model that costs.
+
+    After a refused offer, or behind it, come free guesses of a third source that seldom stand.
+    """
+
+    STANDS: ClassVar[dict[str, float]] = {"copy": 0.97, "model": 0.75, "tail": 0.35}
+
+    def __init__(self, curve: str, guess: float, seed: int, copies: float = 0.5) -> None:
+        self.passes = CURVES[curve]
+        self.costs = {"copy": 0.0005, "model": guess, "tail": 0.0005}
+        self.copies = copies
+        self.random = random.Random(seed)
+        self.lookahead = Measured()
+        self.drafts: list[tuple[bool, list[str]]] = []
+        self._left, self._copying = 0, False
+
+    def run(self, rounds: int) -> list[list[str]]:
+        """Return the sources of the guesses of some more rounds."""
+        for _ in range(rounds):
+            self._round()
+        return [draft for _, draft in self.drafts[-rounds:]]
+
+    def rate(self, drafts: Iterable[Sequence[str]]) -> float:
+        """Return the expected tokens a second of rounds with such drafts."""
+        tokens = seconds = 0.0
+        for draft in drafts:
+            tokens += 1 + sum(accumulate((self.STANDS[source] for source in draft), mul))
+            seconds += self.passes(len(draft) + 1) + sum(self.costs[source] for source in draft)
+        return tokens / seconds
+
+    def best(self, copying: bool) -> float:
+        """Return the most expected tokens a second of fixed drafts."""
+        if copying:
+            return max(self.rate([["copy"] * depth]) for depth in range(MOST + 1))
+        pairs = ((model, tail) for model in range(MOST + 1) for tail in range(MOST + 1 - model))
+        return max(self.rate([["model"] * model + ["tail"] * tail]) for model, tail in pairs)
+
+    def found(self, copying: bool) -> float:
+        """Return the expected tokens a second of its own rounds in copies, or in new words."""
+        return self.rate(draft for kind, draft in self.drafts if kind == copying)
+
+    def _round(self) -> None:
+        draft: list[Guess] = []
+        for step in self._steps():
+            wanted = self.lookahead.wants_more(draft, step)
+            if not wanted and isinstance(step, Guess):
+                break
+            guess = step if isinstance(step, Guess) else step.draw() if wanted else None
+            if guess is not None:
+                draft.append(guess)
+        accepted = 0
+        while accepted < len(draft) and self.random.random() < self.STANDS[draft[accepted].source]:
+            accepted += 1
+        costs = tuple(self.costs[guess.source] for guess in draft)
+        target = self.passes(len(draft) + 1) * (1 + 0.05 * abs(self.random.gauss(0, 1)))
+        tokens = (0,) * (accepted + 1)
+        self.lookahead.learn(
+            Round(tokens, len(draft), accepted, sum(costs), target, "", None, tuple(draft), costs)
+        )
+        self.drafts.append((self._copying, [guess.source for guess in draft]))
+        self._left -= accepted + 1
+        if self._left < 0:
+            self._copying = self.random.random() < self.copies
+            self._left = self.random.randrange(20, 120)
+
+    def _steps(self) -> Iterator[Guess | Offer]:
+        while self._copying:
+            yield Guess(0, None, 0.97, "copy")
+        drawn: list[Guess] = []
+
+        def draw() -> Guess:
+            drawn.append(Guess(0, None, 0.75, "model"))
+            return drawn[-1]
+
+        for count in range(1, 99):
+            yield Offer(draw, "model")
+            if len(drawn) < count:
+                break
+        while True:
+            yield Guess(0, None, 0.35, "tail")
+
+
+@every_curve
+@pytest.mark.parametrize("guess", [0.4, 0.9])
+@pytest.mark.parametrize("copies", [0.2, 0.8])
+def test_sources_that_share_a_text_each_get_their_depth(curve: str, guess: float, copies: float) -> None:
+    pairs = [Mixed(curve, guess, seed, copies) for seed in SEEDS]
+    for pair in pairs:
+        pair.run(400)
+        pair.drafts.clear()
+        pair.run(1500)
+    for copying in (True, False):
+        assert mean(pair.found(copying) for pair in pairs) > 0.96 * pairs[0].best(copying)
+
+
+def test_a_source_that_does_not_pay_is_left_out_and_the_others_go_on() -> None:
+    pair = Mixed("openvino on a CPU", 0.9, 1, copies=0.8)
+    pair.run(500)
+    sources = [source for draft in pair.run(500) for source in draft]
+    assert sources.count("copy") > 1000
+    assert sources.count("model") < 60
+
+
+def test_a_source_that_leads_for_the_first_time_stops_nothing() -> None:
+    pair = Mixed("a GPU", 0.1, 1, copies=0.0)
+    pair.run(50)
+    new = Guess(0, None, 0.9, "new")
+    assert pair.lookahead.wants_more([], new)
+    assert isinstance(pair.lookahead.wants_more([new], Guess(0, None, 0.35, "tail")), bool)

@@ -11,9 +11,10 @@ def drafted(lookahead: Lookahead, confidences: list[float]) -> int:
     """Return how many guesses of these confidences are asked for."""
     draft: list[Guess] = []
     for confidence in confidences:
-        if not lookahead.wants_more(draft):
+        guess = Guess(0, None, confidence)
+        if not lookahead.wants_more(draft, guess):
             break
-        draft.append(Guess(0, None, confidence))
+        draft.append(guess)
     return len(draft)
 
 

@@ -21,9 +21,9 @@ import numpy as np
 import psutil
 
 from localspec import plugins
+from localspec.choosing import Making
 from localspec.core.cursor import Cursor, shared_prefix
 from localspec.library import Library, Model, Terminal
-from localspec.runtime import Making
 
 PROMPTS = (
     "Write a Python function that checks whether a number is prime.",

@@ -30,9 +30,12 @@ import numpy as np
 
 from localspec import plugins
 from localspec.chat import Chat
+from localspec.choosing import Choice
+from localspec.core.contracts import Round, Verdict
+from localspec.core.decode import guesses
 from localspec.core.sampler import Sampler, Sampling
 from localspec.library import Library, Terminal
-from localspec.runtime import Answer, Choice, Runtime
+from localspec.runtime import Answer, Runtime
 
 FILE = (Path(__file__).parent / "inventory.py").read_text("utf-8")
 PROMPTS = {
@@ -200,7 +203,7 @@ def curve(options: argparse.Namespace) -> dict[str, Any]:
     """Return the shortest of repeated passes behind 40 tokens, activations rounded to int8 and not."""
     folder = open_runtime(options.model, draft="off").model.folder
     widths, found = (1, 2, 4, 8, 16), {}
-    specs = ("openvino", "openvino:group=0")
+    specs = ("openvino:group=32", "openvino:group=0")
     sessions = {spec: plugins.parse("engines", spec).make(folder).session() for spec in specs}
     seconds: dict[tuple[str, int], list[float]] = {}
     for session in sessions.values():
@@ -223,7 +226,7 @@ def flips(options: argparse.Namespace) -> dict[str, Any]:
     path = Path(__file__).parents[1] / "data" / "perplexity.txt"
     text = runtime.encode(path.read_text("utf-8"), raw=True)[: 100 + options.tokens]
     found = {}
-    for spec in ("openvino", "openvino:group=0", "openvino:group=0,kv=f32"):
+    for spec in ("openvino:group=32", "openvino:group=0", "openvino:group=0,kv=f32"):
         session = plugins.parse("engines", spec).make(runtime.model.folder).session()
         single = read_by(session, text, 1)
         gaps = []
@@ -262,7 +265,7 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
     }.items():
         sampler = Sampler(sampling)
         found[name] = microseconds(lambda sampler=sampler: sampler.choose(row, text))  # type: ignore[misc]
-    return {"microseconds": found | drafter_microseconds(text)}
+    return {"microseconds": found | drafter_microseconds(text) | round_microseconds(text)}
 
 
 def drafter_microseconds(text: list[int]) -> dict[str, float]:
@@ -275,6 +278,32 @@ def drafter_microseconds(text: list[int]) -> dict[str, float]:
         next(ngram.propose(grown, sampler), None)
 
     return {"ngram, a token and a guess": microseconds(step)}
+
+
+def round_microseconds(text: list[int]) -> dict[str, float]:
+    """Time all of a round but the passes, with `ladder` and `measured`: where copies stand, and where not."""
+    found = {}
+    rows = np.random.default_rng(2).normal(size=(17, 151_936)).astype(np.float32)
+    for name, stand in (("copies that stand", True), ("guesses that do not", False)):
+        drafter = plugins.parse("drafters", "ladder").make(None)
+        lookahead, sampler = plugins.parse("lookaheads", "measured").make(), Sampler(Sampling())
+        told, depths, seconds = list(text), [], []
+        for _ in range(300):
+            started = perf_counter()
+            draft, costs = guesses(told, drafter, lookahead, sampler, 1000)
+            whole = told + [guess.token for guess in draft]
+            accepted = len(draft) if stand else 0
+            token = whole[-500] if stand else whole[-500] + 1
+            drafter.observe(whole, rows[: len(draft) + 1], Verdict(accepted, token))
+            tokens = (*whole[len(told) : len(told) + accepted], token)
+            cost = 0.1 + 0.003 * len(draft)
+            lookahead.learn(Round(tokens, len(draft), accepted, 0.0, cost, draft=tuple(draft), costs=costs))
+            seconds.append(perf_counter() - started)
+            told += tokens
+            depths.append(len(draft))
+        found[f"ladder and measured, a round of {name}"] = round(statistics.median(seconds[50:]) * 1e6, 1)
+        found[f"its guesses, {name}"] = statistics.mean(depths[50:])
+    return found
 
 
 def microseconds(call: Callable[[], object], times: int = 200) -> float:

@@ -1,0 +1,58 @@
+"""Guesses of the target's own first layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from localspec.core.contracts import Drafter, EarlyExit, Guess, Offer, Tokens
+from localspec.core.cursor import Cursor
+from localspec.core.sampler import Sampler
+from localspec.errors import BadValue, ContextFull
+from localspec.plugins import Option
+
+
+class EarlyExitDraft(Drafter):
+    """Guesses with the target's first layers and its head; the check goes on from there.
+
+    The self-speculation of LayerSkip (Elhoushi et al. 2024): one set of weights and one cache for both, and
+    no layer reads a token twice. A model that was not trained for it guesses badly (docs/drafters.md).
+    """
+
+    def __init__(
+        self, target: Cursor, *, layer: Annotated[int, Option("layers that guess", least=1)]
+    ) -> None:
+        session = target.session
+        if not isinstance(session, EarlyExit):
+            raise BadValue(
+                "`early_exit` needs an engine that has an `exit`",
+                f"Make the target's with one, such as `openvino:exit={layer}`",
+            )
+        self._target = target
+        self._session = session
+
+    @classmethod
+    def needs(cls, **options: Any) -> dict[str, Any]:
+        """Return the engine's `exit`: the layer that guesses."""
+        return {"exit": options["layer"]}
+
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Offer]:
+        """Offer what the first layers expect, a pass through them a guess, as far as the context goes."""
+        text = list(tokens)
+
+        def draw() -> Guess | None:
+            if len(text) == len(tokens):
+                self._target.read(text[:-1], rows=0)
+            try:
+                row = self._session.early(text[len(self._target.tokens) :], 1)[0]
+            except ContextFull:
+                return None
+            guess = sampler.guess(row, text)
+            text.append(guess.token)
+            return guess
+
+        while True:
+            length = len(text)
+            yield Offer(draw)
+            if len(text) == length:
+                return

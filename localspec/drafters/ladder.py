@@ -1,0 +1,158 @@
+"""Guesses of several sources in one draft: copies that are sure, a draft model, and what is left after it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Annotated
+
+from localspec import plugins
+from localspec.core.contracts import Drafter, Engine, Guess, Offer, Rows, Tokens, Verdict
+from localspec.core.cursor import Cursor
+from localspec.core.pacing import class_of
+from localspec.core.pieces import Translation
+from localspec.core.sampler import Sampler
+from localspec.plugins import Option
+
+SUFFIX, MODEL, RECYCLE = "suffix", "model", "recycle"  # sources of guesses
+READ = 16  # tokens that a draft model may catch up with for each round that it was missed
+CREDIT = 32  # rounds that it counts as missed when an answer begins
+PRIOR = 4.0  # judged guesses that a source's own confidence is worth
+FADE = 0.98  # of what earlier guesses weigh is left after each new one
+
+
+class LadderDraft(Drafter):
+    """Copies where the text repeats itself, else asks a draft model, and fills up from the target's own rows.
+
+    At each position of a draft: a copy that is sure enough is taken (`suffix`); else the draft model is
+    offered, when there is one (`model`, or `universal` for another vocabulary); where it is refused, the
+    likelier one of a doubtful copy and the target's last successor (`recycle`) goes on. So a draft may begin
+    with a model's guesses and end with a retrieved tail. Confidence is calibrated by what stood, class by
+    class.
+
+    A model that copies have left behind must read what it missed before it can guess again. It is offered
+    when it has been missed for so many rounds as the reading costs: then no more is lost than twice what is
+    lost by who knows the future (ski rental; Karlin et al. 1988).
+
+    `note` says why a store of answers is not used, None when it is or when there is none.
+    """
+
+    translates = "if needed"
+
+    def __init__(
+        self,
+        target: Cursor,
+        engine: Engine | None = None,
+        vocab: int | None = None,
+        translation: Translation | None = None,
+        *,
+        name: Annotated[str, Option("the draft model: an alias, a file or a folder; none when empty")] = "",
+        device: Annotated[str, Option("its device, the target's when empty")] = "",
+        threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
+        runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
+        sure: Annotated[float, Option("confidence of a copy that is taken at once", least=0, most=1)] = 0.5,
+        store: Annotated[str, Option("file that keeps answers for the next time, none when empty")] = "",
+    ) -> None:
+        del device, threads, runs  # `runtime` has made the engine from them
+        self._suffix = plugins.part("drafters", SUFFIX).made_by(target, store=store)
+        self._recycle: Drafter = plugins.part("drafters", RECYCLE).made_by(target)
+        self._model: Drafter | None = None
+        if engine is not None:
+            kind, given = ("universal", [translation]) if translation else (MODEL, [])
+            self._model = plugins.part("drafters", kind).made_by(target, engine, vocab, *given, name=name)
+        self._sure = sure
+        self._stood: dict[str, tuple[float, float]] = {}  # by class: how many of how many, faded
+        self._classes: list[str] = []  # of this round's guesses, by their sources' own confidence
+        self._begun = self._most = 0  # tokens before this round, and the most after it
+        self._read = 0  # tokens that the model has read
+        self._missed = 0  # rounds in which it was wanted and did not guess
+        self._wanted = False
+
+    @property
+    def note(self) -> str | None:
+        """Say why the store is not used or was begun anew, or None."""
+        found: str | None = self._suffix.note
+        return found
+
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess | Offer]:
+        """Yield copies while they are sure, offers of the model, then what is left."""
+        self._begin(tokens)
+        walk = self._suffix.walk(tokens)
+        able = self._model is not None and len(tokens) - self._read <= READ * (self._missed + 1)
+        text, steps = list(tokens), None
+        while True:
+            copy = self._suffix.guess(walk)
+            chance = self._chance(copy, SUFFIX) if copy else 0.0
+            likely = copy is not None and chance >= self._sure
+            self._wanted = self._wanted or not (likely or self._classes)
+            if able and not likely and self._model is not None:
+                steps = steps or self._model.propose(list(text), sampler)
+                guess = yield from self._ask(steps, len(text))
+                if guess is None:
+                    able = False
+                    continue
+            else:
+                steps = None
+                last = None if likely else self._last_successor(text, sampler)
+                other = self._chance(last, RECYCLE) if last else 0.0
+                if last is not None and other > chance:
+                    guess = self._kept(last, RECYCLE, other)
+                elif copy is not None:
+                    guess = self._kept(copy, SUFFIX, chance)
+                else:
+                    return
+                yield guess
+            text.append(guess.token)
+            walk.go(guess.token)
+
+    def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
+        """Learn which guesses of each class stood, and let the sources learn from the rows."""
+        drafted = len(rows) - 1
+        self._most = self._begun + drafted + 1
+        for at, name in enumerate(self._classes[: min(verdict.accepted + 1, drafted)]):
+            stood, judged = self._stood.get(name, (0.0, 0.0))
+            self._stood[name] = FADE * stood + (at < verdict.accepted), FADE * judged + 1
+        self._missed += self._wanted
+        self._suffix.observe(tokens, rows, verdict)
+        self._recycle.observe(tokens, rows, verdict)
+
+    def _begin(self, tokens: Tokens) -> None:
+        if not self._begun < len(tokens) <= self._most:  # another answer
+            self._missed = CREDIT
+        self._begun, self._classes, self._wanted = len(tokens), [], False
+
+    def _ask(
+        self, steps: Iterator[Guess | Offer], length: int
+    ) -> Generator[Guess | Offer, None, Guess | None]:
+        """Pass on the model's next step and return the guess that came of it, None when none did."""
+        step = next(steps, None)
+        if isinstance(step, Guess):
+            guess = self._kept(step, MODEL, self._chance(step, MODEL))
+            yield guess
+            return guess
+        made: list[Guess] = []
+
+        def draw() -> Guess | None:
+            found = step.draw() if step else None
+            if found is not None:
+                made.append(self._kept(found, MODEL, self._chance(found, MODEL)))
+                self._read, self._missed, self._wanted = length, 0, False
+            return made[0] if made else None
+
+        if step is not None:
+            yield Offer(draw, MODEL)
+        return made[0] if made else None
+
+    def _last_successor(self, text: Tokens, sampler: Sampler) -> Guess | None:
+        """Return what the target last said after the last token, None when it said nothing yet."""
+        step = next(iter(self._recycle.propose(text[-1:], sampler)), None)
+        return step if isinstance(step, Guess) else None
+
+    def _chance(self, guess: Guess, source: str) -> float:
+        """Return the share of guesses of this class that stood; the source's own confidence counts too."""
+        stood, judged = self._stood.get(class_of(source, guess.confidence), (0.0, 0.0))
+        return (stood + PRIOR * guess.confidence) / (judged + PRIOR)
+
+    def _kept(self, guess: Guess, source: str, chance: float) -> Guess:
+        """Return the guess with its source and calibrated confidence, and remember its class."""
+        self._classes.append(class_of(source, guess.confidence))
+        return guess._replace(confidence=chance, source=source)
