@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Tiny:
     interleaved: bool = False
     stretch: Values | None = None  # divides the rotary frequencies
     head_width: int = HEAD_WIDTH
+    layers: int = LAYERS
     stored: dict[str, NDArray[Any]] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)
@@ -65,7 +66,7 @@ def make(family: str, kind: str = "F32", *, tied: bool = False, seed: int = 0, *
     inside, shared = HEADS * head_width, KEY_HEADS * head_width
     shapes = {"token_embd": (VOCAB, WIDTH)} | ({} if tied else {"output": (VOCAB, WIDTH)})
     vectors = {"output_norm.weight": WIDTH}
-    for layer in range(LAYERS):
+    for layer in range(tiny.layers):
         name = f"blk.{layer}."
         shapes |= {f"{name}attn_q": (inside, WIDTH), f"{name}attn_output": (WIDTH, inside)}
         shapes |= {f"{name}attn_k": (shared, WIDTH), f"{name}attn_v": (shared, WIDTH)}
@@ -84,6 +85,20 @@ def make(family: str, kind: str = "F32", *, tied: bool = False, seed: int = 0, *
     for name, size in vectors.items():
         tiny.put(name, "F32", numbers.normal(0 if "bias" in name else 1, 0.2, size).astype(np.float32))
     return tiny
+
+
+def without(tiny: Tiny, dropped: set[int]) -> Tiny:
+    """Return the model without some layers, those behind them renumbered."""
+    kept = [layer for layer in range(tiny.layers) if layer not in dropped]
+    fewer = replace(tiny, layers=len(kept), stored={}, kinds={}, values={})
+    for name, stored in tiny.stored.items():
+        place = name.split(".")
+        if place[0] == "blk":
+            if int(place[1]) not in kept:
+                continue
+            place[1] = str(kept.index(int(place[1])))
+        fewer.put(".".join(place), tiny.kinds[name], stored)
+    return fewer
 
 
 def dice(seed: int) -> np.random.Generator:
@@ -138,7 +153,7 @@ def write_gguf(tiny: Tiny, path: Path, **metadata: Any) -> Path:
     writer = gguf.GGUFWriter(path, tiny.family)
     writer.add_context_length(256)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(tiny.layers)
     writer.add_feed_forward_length(INNER)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KEY_HEADS)
@@ -173,7 +188,7 @@ def write_folder(tiny: Tiny, folder: Path, **config: Any) -> Path:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
     shape = {
         "model_type": tiny.family,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": tiny.layers,
         "hidden_size": WIDTH,
         "intermediate_size": INNER,
         "num_attention_heads": HEADS,
@@ -198,7 +213,7 @@ def logits(tiny: Tiny, tokens: list[int]) -> Values:
     """Return the logits [tokens, vocab] of the model in float64: the reference."""
     found = tiny.values
     x = found["token_embd.weight"][tokens]
-    for layer in range(LAYERS):
+    for layer in range(tiny.layers):
         name = f"blk.{layer}."
         x = x + attention(tiny, normed(x, found[f"{name}attn_norm.weight"]), name)
         inner = normed(x, found[f"{name}ffn_norm.weight"])

@@ -1,4 +1,4 @@
-"""A paged graph is cut between two of its layers, where nothing but the residual stream goes through.
+"""A graph is cut between two of its layers, where nothing but the residual stream goes through.
 
 Layers are found by the shape of the graph, not by names: between two attentions all data passes through one
 node, and the last such node before an attention is what enters its layer.
@@ -13,7 +13,7 @@ from localspec.errors import UnsupportedModel, no_such_layer
 from localspec.formats.files import read_json
 from localspec.formats.gguf import GgufFile
 
-ATTENTION = "PagedAttentionExtension"
+ATTENTION = ("PagedAttentionExtension", "ScaledDotProductAttention")
 HIDDEN = "hidden"  # input: what goes from part to part, float32 [tokens, 1, width]
 
 
@@ -64,18 +64,23 @@ def split(model: Any, layer: int) -> Parts:
 
 
 def residual(model: Any) -> list[Any]:
-    """Return the outputs that enter each layer of a paged graph, and the one that leaves the last."""
+    """Return the outputs that enter each layer of a graph, and the one that leaves the last."""
     nodes = _between(model)
     cuts = _cuts(nodes)
     before, at = [], -1
     for node in nodes:
         at += cuts[at + 1 : at + 2] == [node]
-        if node.get_type_name() == ATTENTION:
+        if node.get_type_name() in ATTENTION:
             before.append(at)
     steps = {after - earlier for earlier, after in zip(before, before[1:], strict=False)}
     if len(steps) != 1 or before[0] < 0 or before[-1] + max(steps) >= len(cuts):
         raise UnsupportedModel("The layers of this model cannot be told apart", "Run it without an exit")
     return [cuts[place].output(0) for place in (*before, before[-1] + steps.pop())]
+
+
+def attentions(model: Any) -> list[Any]:
+    """Return the attention of each layer, in order."""
+    return [node for node in model.get_ordered_ops() if node.get_type_name() in ATTENTION]
 
 
 def _between(model: Any) -> list[Any]:

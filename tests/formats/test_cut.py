@@ -47,7 +47,7 @@ def test_each_weight_is_in_one_part(graph: Path) -> None:
     whole = weight(read_all_rows(graph))
     parts = split.split(read_all_rows(graph), 1)
     assert sum(map(weight, parts)) == whole
-    assert [len(kinds(part, split.ATTENTION)) for part in parts] == [1, 1, 0]
+    assert [len(split.attentions(part)) for part in parts] == [1, 1, 0]
     assert all(weight(part) > 0 for part in parts)
     caches = [{port.any_name for port in part.inputs if "_cache" in port.any_name} for part in parts]
     assert [len(names) for names in caches] == [2, 2, 0]
