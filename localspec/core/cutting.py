@@ -13,7 +13,7 @@ Distances = NDArray[np.float64]  # [layers + 1, layers + 1]
 
 
 class Worth(NamedTuple):
-    """What a draft promises at its best number of guesses: tokens a round, and times plain decoding's speed."""
+    """What a draft promises at its best depth: tokens a round, and times the speed of plain decoding."""
 
     depth: int
     tokens: float
@@ -28,7 +28,7 @@ def angles(states: States) -> Distances:
     """
     unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
     cosines = np.einsum("itw,jtw->ijt", unit, unit)
-    return np.arccos(np.clip(cosines, -1.0, 1.0)).mean(axis=-1) / np.pi
+    return np.asarray(np.arccos(np.clip(cosines, -1.0, 1.0)).mean(axis=-1) / np.pi, np.float64)
 
 
 def influences(states: States) -> NDArray[np.float64]:
@@ -75,10 +75,11 @@ def tokens_a_round(agreed: Sequence[NDArray[np.bool_]], depth: int) -> float:
 
 
 def worth(agreed: Sequence[NDArray[np.bool_]], guess: float, passes: Sequence[float]) -> Worth:
-    """Return what a draft promises whose guess takes `guess` seconds, for a target with such `passes`.
+    """Return what a draft promises whose guess takes `guess` seconds.
 
-    `passes` are the seconds of passes over 1, 2, ... tokens. E[tokens] / (depth * guess + passes(depth + 1)) against
-    1 / passes(1) (Leviathan et al. 2023, theorem 3.8, with measured acceptance and costs); depth 0 is 1.
+    `passes` are the seconds of the target's passes over 1, 2, ... tokens. The speed-up is E[tokens] * passes(1)
+    / (depth * guess + passes(depth + 1)) (Leviathan et al. 2023, theorem 3.8, with measured acceptance and
+    costs); that of depth 0 is 1.
     """
     best = Worth(0, 1.0, 1.0)
     for depth in range(1, len(passes)):

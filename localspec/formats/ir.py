@@ -30,13 +30,18 @@ FEW_CORES = 2  # with which it spends more on arithmetic
 
 
 def import_weights(
-    source: GgufFile | SafetensorsFolder, into: Path, progress: Progress, minima: bool | None = None
+    source: GgufFile | SafetensorsFolder,
+    into: Path,
+    progress: Progress,
+    minima: bool | None = None,
+    plain: bool = False,
 ) -> dict[str, str]:
     """Write openvino_model.xml, .bin and config.json into the folder `into` and return facts about them.
 
     Q4_0, Q5_0 and Q8_0 keep their values, other formats are rounded to eight bits. With `minima` Q4_1 and
     Q4_K stay in four bits, their minima in a second product (see linear.py): fewer bytes, more calls and a
     slower start. None chooses that for large models on more than two cores (docs/performance.md).
+    `plain` weights are kept in float16, to be quantized anew.
     Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
     """
     progress.step(f"Converting {source.path.name} to OpenVINO")
@@ -44,10 +49,10 @@ def import_weights(
         shape, precision = architecture.of_gguf(source), source.precision
         if minima is None:
             minima = shape.layers * 12 * shape.width**2 >= SMALL and (os.cpu_count() or 1) > FEW_CORES
-        weights: Weights = GgufWeights(source, minima=minima)
+        weights: Weights = GgufWeights(source, minima=minima, plain=plain)
     else:
         shape, precision = architecture.of_folder(source), "INT8"
-        weights = FolderWeights(source)
+        weights = FolderWeights(source, plain=plain)
     graph = Graph(shape, weights)
     try:
         model = graph.model()
@@ -58,7 +63,7 @@ def import_weights(
     save(model, into)
     if not (into / "config.json").exists():
         (into / "config.json").write_text(json.dumps(config(shape, graph.vocab), indent=2) + "\n", "utf-8")
-    return {"precision": precision}
+    return {"precision": "FP16" if plain else precision}
 
 
 def save(model: Any, into: Path) -> None:

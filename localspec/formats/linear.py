@@ -51,6 +51,9 @@ class Linear:
         """Return scale * (codes - zero) as [rows, columns], in the form that the plug-ins keep compressed."""
         from openvino import opset13 as ops
 
+        if weights.bits == 16:
+            flat = np.ascontiguousarray(weights.codes).reshape(len(weights.codes), -1)
+            return ops.convert(ops.constant(flat), "f32")
         if weights.bits == 4:
             codes = four_bits(weights.codes, "i4" if zero is None else "u4")
         else:

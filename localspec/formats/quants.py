@@ -18,11 +18,12 @@ Bytes = NDArray[np.uint8]
 class Affine:
     """Weights [rows, groups, width] as codes, one float32 scale and minimum [rows, groups] a group.
 
-    `codes` are uint8 below 2**bits, or int8 for the symmetric formats, whose `minimum` is None.
+    `codes` are uint8 below 2**bits, or int8 for the symmetric formats, whose `minimum` is None. Of 16 bits
+    they are the weights themselves, and each scale is 1.
     """
 
     bits: int
-    codes: NDArray[np.uint8] | NDArray[np.int8]
+    codes: NDArray[np.uint8] | NDArray[np.int8] | NDArray[np.float16]
     scale: NDArray[np.float32]
     minimum: NDArray[np.float32] | None
 

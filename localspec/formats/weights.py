@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ GROUP = 32  # columns that share a scale
 LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
 EXACT = ("Q4_0", "Q5_0", "Q8_0")  # kept as they are: codes and one scale for GROUP columns
 WITH_MINIMA = ("Q4_1", "Q4_K")
+BEYOND = "The weights hold numbers that are too large or not finite"
+
+T = TypeVar("T")
 
 
 class Weights(Protocol):
@@ -42,10 +45,14 @@ class Weights(Protocol):
 
 
 class GgufWeights:
-    """Tensors of a GGUF file; with `minima` four-bit formats keep theirs, else those take eight bits."""
+    """Tensors of a GGUF file; with `minima` four-bit formats keep theirs, else those take eight bits.
 
-    def __init__(self, file: GgufFile, *, minima: bool) -> None:
+    `plain` weights are all in float16: what they stand for, for who quantizes them anew.
+    """
+
+    def __init__(self, file: GgufFile, *, minima: bool, plain: bool = False) -> None:
         self._file = file
+        self._plain = plain
         self._kept = (*EXACT, *WITH_MINIMA) if minima else EXACT
 
     def has(self, name: str) -> bool:
@@ -68,6 +75,8 @@ class GgufWeights:
     def _matrix(self, name: str, kept: tuple[str, ...]) -> Affine:
         _need(self._file, name)
         kind, raw = self._file.tensors[name].kind, self._file.raw(name)
+        if self._plain:
+            return sixteen_bits(lambda rows: self._values(name, raw[rows]), len(raw))
         if kind in kept:
             return READERS[kind](raw)
         return eight_bits(lambda rows: self._values(name, raw[rows]), len(raw))
@@ -89,10 +98,11 @@ class GgufWeights:
 
 
 class FolderWeights:
-    """Tensors of a Hugging Face folder, each matrix in eight bits a value."""
+    """Tensors of a Hugging Face folder, each matrix in eight bits a value, or `plain` ones in float16."""
 
-    def __init__(self, folder: SafetensorsFolder) -> None:
+    def __init__(self, folder: SafetensorsFolder, *, plain: bool = False) -> None:
         self._folder = folder
+        self._rounded = sixteen_bits if plain else eight_bits
         self._tied = bool(folder.config.get("tie_word_embeddings"))
 
     def has(self, name: str) -> bool:
@@ -107,11 +117,11 @@ class FolderWeights:
         return self._folder.array(_theirs(name))
 
     def matrix(self, name: str) -> Affine:
-        """Return a matrix in eight bits a value."""
+        """Return a matrix in eight bits a value, or in sixteen."""
         theirs = _theirs(name + ".weight")
         _need(self._folder, theirs)
         values = self._folder.array(theirs)
-        return eight_bits(lambda rows: values[rows], len(values))
+        return self._rounded(lambda rows: values[rows], len(values))
 
     table = matrix
 
@@ -122,9 +132,7 @@ def eight_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Aff
     A value is off by 1/254 of its group's largest at most, or by 4e-6 where that is more: scales are float16.
     Raises BrokenModel for values that are not finite or beyond that range.
     """
-    slices = [slice(at, min(at + ROWS, rows)) for at in range(0, rows, ROWS)]
-    with ThreadPoolExecutor() as pool:
-        pieces = list(pool.map(lambda rows: _rounded(values(rows)), slices))
+    pieces = _in_pieces(lambda rows: _rounded(values(rows)), rows)
     return Affine(
         8,
         np.concatenate([codes for codes, _ in pieces]),
@@ -133,13 +141,30 @@ def eight_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Aff
     )
 
 
+def sixteen_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Affine:
+    """Return the `values` of some rows, all `rows` in turn, as float16 "codes" with scales of 1."""
+    codes = np.concatenate(_in_pieces(lambda rows: _halved(values(rows)), rows))
+    return Affine(16, codes, np.ones(codes.shape[:2], np.float32), None)
+
+
+def _in_pieces(of: Callable[[slice], T], rows: int) -> list[T]:
+    slices = [slice(at, min(at + ROWS, rows)) for at in range(0, rows, ROWS)]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(of, slices))
+
+
+def _halved(values: NDArray[np.float32]) -> NDArray[np.float16]:
+    found = values.astype(np.float16)
+    if not np.isfinite(found).all():
+        raise BrokenModel(BEYOND, "Fetch the model again")
+    return found.reshape(len(values), -1, GROUP)
+
+
 def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     groups = values.reshape(len(values), -1, GROUP)
     largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
     if not (largest < LARGEST).all():
-        raise BrokenModel(
-            "The weights hold numbers that are too large or not finite", "Fetch the model again"
-        )
+        raise BrokenModel(BEYOND, "Fetch the model again")
     scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as it will be stored
     steps = groups * (np.float32(1) / np.where(scale == 0, np.float32(1), scale))[..., None]
     return np.rint(steps, out=steps).clip(-127, 127).astype(np.int8), scale

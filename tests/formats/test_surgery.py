@@ -21,9 +21,9 @@ TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 KEPT = np.array([0, 1, 5, 40, 41, 90, 94, 95])
 
 
-def imported(model: tiny.Tiny, folder: Path, minima: bool | None = None) -> Path:
+def imported(model: tiny.Tiny, folder: Path, **how: Any) -> Path:
     folder.mkdir(exist_ok=True)
-    import_weights(GgufFile.open(tiny.write_gguf(model, folder / "a.gguf")), folder, Silent(), minima)
+    import_weights(GgufFile.open(tiny.write_gguf(model, folder / "a.gguf")), folder, Silent(), **how)
     return folder
 
 
@@ -72,12 +72,14 @@ def test_a_layer_that_is_not_there_cannot_go(layer: int, tmp_path: Path) -> None
         surgery.drop_layers(read_stateful(source / "openvino_model.xml"), {layer})
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "F32"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "F32", "plain"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_kept_tokens_keep_their_logits_and_others_are_never_guessed(
     kind: str, tied: bool, tmp_path: Path
 ) -> None:
-    source = imported(tiny.make("llama", kind, tied=tied), tmp_path / "whole", minima=True)
+    plain = kind == "plain"
+    model = tiny.make("llama", "Q8_0" if plain else kind, tied=tied)
+    source = imported(model, tmp_path / "whole", minima=True, plain=plain)
     trimmed = cut(source, tmp_path / "cut", lambda graph: surgery.trim_head(graph, KEPT))
     whole, found = rows(source), rows(trimmed)
     others = np.setdiff1d(np.arange(tiny.VOCAB), KEPT)
@@ -124,3 +126,10 @@ def test_a_head_of_another_kind_keeps_all_tokens(tmp_path: Path) -> None:
     other.get_tensor().set_names({"logits"})
     with pytest.raises(UnsupportedModel, match="ends in `Relu`"):
         surgery.trim_head(graph, KEPT)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q6_K"])
+def test_plain_weights_are_what_the_file_stands_for(kind: str, tmp_path: Path) -> None:
+    model = tiny.make("llama", kind, interleaved=True)
+    session = OpenVino(imported(model, tmp_path, plain=True)).session()
+    assert np.allclose(session.forward(TEXT, len(TEXT)), tiny.logits(model, TEXT), atol=0.02)
