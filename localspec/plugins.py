@@ -22,6 +22,7 @@ KINDS: dict[str, type] = {
     "drafters": contracts.Drafter,
     "lookaheads": contracts.Lookahead,
     "verifiers": contracts.Verifier,
+    "steps": contracts.Step,
     "decodings": contracts.Decoding,
 }
 REQUIRED = inspect.Parameter.empty

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from localspec.core.contracts import Tokens
 from localspec.core.cursor import shared_prefix
 
+LATER = 2  # the latest continuation is the best one unless another is more than so many times as frequent
 DEPTH = 64  # ends of a text, longest first, whose continuation is counted: bounds what a token costs
 
 
@@ -18,9 +19,9 @@ class Automaton:
     A state stands for strings that end at the same places; its longest has `length` tokens, and `link` leads
     to the state of its longest end that ends elsewhere too. Blumer et al. 1985, grown online; of several
     texts as in Mohri et al. 2009. State 0 is that of the empty text. Edges lie in arrays of their own:
-    `best` is a state's most frequent edge, the latest of equals, -1 without any; `more` has the edges by
-    token of states with at least two. Counts reach up to the DEPTH longest states that end a text: in a text
-    of one token again and again, short matches are counted too seldom.
+    `best` is a state's latest edge unless another is much more frequent, -1 without any; `more` has the edges
+    by token of states with at least two. Counts reach up to the DEPTH longest states that end a text: in a
+    text of one token again and again, short matches are counted too seldom.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class Automaton:
                 edge = self.more[last][token]
             count[edge] += 1
             total[last] += 1
-            if count[edge] >= count[most]:
+            if LATER * count[edge] >= count[most]:
                 best[last] = edge
             last = self.link[last]
 
@@ -130,22 +131,23 @@ class Automaton:
 class Walk:
     """A place in an automaton behind a text, which may go on with tokens that are not taken in.
 
-    `length` is that of the longest match there that something followed.
+    `length` is that of the longest match there that something followed, `evidence` that of its part which
+    was not guessed from this very match.
     """
 
     def __init__(self, automaton: Automaton, state: int) -> None:
         self._automaton = automaton
         self.state = automaton.known(state)
-        self.length = automaton.length[self.state]
+        self.length = self.evidence = automaton.length[self.state]
 
     def best(self) -> tuple[int, int, int]:
-        """Return what most often followed, how often, and how often anything did; 0 times after no match."""
+        """Return what best follows, how often it did, and how often anything did; 0 times after no match."""
         automaton, state = self._automaton, self.state
         edge = automaton.best[state]
         return automaton.token[edge], automaton.count[edge] if state else 0, automaton.total[state]
 
-    def go(self, token: int) -> None:
-        """Go on with `token`: to the longest match with it at its end."""
+    def go(self, token: int, *, copied: bool = False) -> None:
+        """Go on with `token` to the longest match with it at its end; is it `copied` from this very match?"""
         automaton, state = self._automaton, self.state
         while (edge := automaton.edge(state, token)) < 0 and state:
             state = automaton.link[state]
@@ -153,6 +155,7 @@ class Walk:
         after = automaton.target[edge] if edge >= 0 else 0
         self.state = automaton.known(after)
         self.length = self.length + 1 if self.state == after and after else automaton.length[self.state]
+        self.evidence = min(self.evidence, self.length) if copied else self.length
 
 
 class Texts:

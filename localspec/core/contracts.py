@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,6 +217,50 @@ class Lookahead(ABC):
 
     def restore(self, values: Mapping[str, Any]) -> None:  # noqa: B027 - most learn nothing
         """Take in what `state` returned, perhaps long ago; what is malformed is ignored."""
+
+
+class Artifact(NamedTuple):
+    """A model on its way through a build: the folder of its files, and what its card will say."""
+
+    folder: Path
+    facts: dict[str, Any]
+
+
+class Text(NamedTuple):
+    """Tokens that the target wrote: its greedy `answer` to a `prompt`."""
+
+    prompt: list[int]
+    answer: list[int]
+
+
+class Site(Protocol):
+    """What a step may ask of the build that it is part of."""
+
+    def say(self, line: str) -> None:
+        """Tell the user what was found."""
+
+    def step(self, title: str, total: int | None = None) -> None:
+        """Begin a step of `total` parts."""
+
+    def advance(self, count: int) -> None:
+        """Count parts of the step as done."""
+
+    def texts(self) -> Sequence[Text]:
+        """Return texts that the target wrote, by whose tokens a draft is judged."""
+
+    def passes(self) -> Sequence[float]:
+        """Return the seconds of the target's passes over 1, 2, ... tokens."""
+
+
+class Step(ABC):
+    """One step of a build, made as `Step(site, **options)`."""
+
+    @abstractmethod
+    def run(self, source: Artifact, into: Path) -> Artifact:
+        """Make the files of `source` anew in the empty folder `into`, and return what that is now.
+
+        Raises what is wrong with the source or the options; `into` is then thrown away.
+        """
 
 
 class Verifier(ABC):

@@ -77,7 +77,7 @@ def tokens_a_round(agreed: Sequence[NDArray[np.bool_]], depth: int) -> float:
 def worth(agreed: Sequence[NDArray[np.bool_]], guess: float, passes: Sequence[float]) -> Worth:
     """Return what a draft promises whose guess takes `guess` seconds.
 
-    `passes` are the seconds of the target's passes over 1, 2, ... tokens. The speed-up is E[tokens] * passes(1)
+    `passes` are the seconds of the passes over 1, 2, ... tokens. The speed-up is E[tokens] * passes(1)
     / (depth * guess + passes(depth + 1)) (Leviathan et al. 2023, theorem 3.8, with measured acceptance and
     costs); that of depth 0 is 1.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
 
-from localspec.core.pacing import Classes, Positions, clamped, shifted, survivals
+from localspec.core.pacing import LATER, Classes, Positions, clamped, shifted, survivals
 
 FIRST_WAIT = 4  # rounds until the first probe while guessing does not pay; doubles up to LAST_WAIT
 LAST_WAIT = 512
@@ -44,6 +44,7 @@ class Pace:
         self.first: dict[str, float] = {}  # how often its first guess is of which class
         self.expected: list[float] = []  # shares by position, one a width of the curve
         self.rate = 0.0
+        self.several = False  # is there more than one confidence
         self.pays = True
         self.least = self.limit = 0
         self._tokens = self._seconds = self._rounds = 0.0  # expected ones of the rounds so far, faded
@@ -54,11 +55,6 @@ class Pace:
     def cost(self) -> float:
         """Seconds a guess, 0 until it is known."""
         return self.spent or 0.0
-
-    @property
-    def several(self) -> bool:
-        """Tell whether there is more than one class of guesses."""
-        return len(self.classes.odds) > 1
 
     def chance(self, share: float, name: str) -> float:
         """Return the chance of a guess of class `name` where `share` stand."""
@@ -186,9 +182,13 @@ class Pace:
         if self.several or name not in self.classes.odds:
             chance = self.chance(share, name)
             self.classes.learn(name, share, stood)
+            self._compare()
         if self.several and before is not None:
             self.after.learn(before, share, stood, self.classes.odds.get(before, 1.0))
         self.shares.learn(at, stood, chance)
+
+    def _compare(self) -> None:
+        self.several = len({name.rstrip(LATER) for name in self.classes.odds}) > 1
 
     def learn_first(self, name: str, judged: bool) -> None:
         """Take in the class of this source's first guess of a round, and whether that was judged."""
@@ -234,3 +234,4 @@ class Pace:
             part.odds = {name: odds for name, odds, _ in found}
             part.known = {name: min(known, RESTORED / 4) for name, _, known in found}
         self.first = dict(values["first"])
+        self._compare()

@@ -26,6 +26,7 @@ CHANGE = 2.8  # standard deviations of surprise that say that the text has chang
 CALM = 0.5  # variance beyond that: one guess against all odds is no change
 
 BINS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)  # of confidence: fine where drafts are mostly found
+LATER = "+"  # marks the class of guesses behind a draft's first one
 DOUBT = 0.5  # information that "this class is as good as any" is worth
 SURE = 8.0  # information that a class holds at most, of about 40 guesses: what is older fades
 FAR = 50.0  # the most that a class changes the odds
@@ -196,9 +197,12 @@ def shifted(share: float, odds: float) -> float:
     return better / (1 - share + better) if better else 0.0
 
 
-def class_of(source: str, confidence: float) -> str:
-    """Return the class of a guess: its source and how sure that is, in steps."""
-    return f"{source}{bisect_right(BINS, confidence)}"
+def class_of(source: str, confidence: float, position: int = 0) -> str:
+    """Return the class of a guess: its source, how sure that is, in steps, and whether it is a draft's first.
+
+    Later guesses are a class of their own: of those that are seen, most follow sure ones.
+    """
+    return f"{source}{bisect_right(BINS, confidence)}{LATER if position else ''}"
 
 
 def survivals(shares: Iterable[float]) -> Iterator[float]:

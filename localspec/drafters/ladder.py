@@ -102,7 +102,7 @@ class LadderDraft(Drafter):
                     return
                 yield guess
             text.append(guess.token)
-            walk.go(guess.token)
+            walk.go(guess.token, copied=guess.source == SUFFIX)
 
     def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
         """Learn which guesses of each class stood, and let the sources learn from the rows."""

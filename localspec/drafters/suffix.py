@@ -1,4 +1,4 @@
-"""Guesses copied from all texts so far: what most often followed the longest match of the text's end."""
+"""Guesses copied from all texts so far: what followed the longest match of the text's end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ DOUBT = 4.0  # continuations that were not seen, for a match of one token; a lon
 
 
 class SuffixDraft(Drafter):
-    """Copies what most often followed the longest earlier match: here, in earlier turns and past answers.
+    """Copies what followed the longest earlier match: here, in earlier turns and past answers.
 
-    SuffixDecoding (Oliaro et al. 2024), with a suffix automaton in place of its trees. Texts share their
+    SuffixDecoding (Oliaro et al. 2024), with a suffix automaton in place of its trees, and with the latest
+    continuation in place of the most frequent one unless that is much more frequent: on texts that a model
+    edits the latest is the likelier one (docs/performance.md). Texts share their
     beginnings: one that goes on where the last one ended costs its new tokens alone, one that was edited
     costs what stands behind the edit, and what stood there before is kept as an earlier turn. No match runs
     from one text into another. A text that comes back is counted once more.
@@ -33,7 +35,7 @@ class SuffixDraft(Drafter):
         self,
         target: Cursor,
         *,
-        least: Annotated[int, Option("shortest match in tokens", least=1, most=64)] = 2,
+        least: Annotated[int, Option("shortest match in tokens", least=1, most=64)] = 1,
         reach: Annotated[float, Option("most guesses for a token of the match", least=0.1, most=256)] = 2.0,
         most: Annotated[int, Option("most tokens to look in", least=1000, most=10_000_000)] = 200_000,
         store: Annotated[str, Option("file that keeps answers for the next time, none when empty")] = "",
@@ -60,7 +62,7 @@ class SuffixDraft(Drafter):
             if guess is None:
                 return
             yield guess
-            walk.go(guess.token)
+            walk.go(guess.token, copied=True)
 
     def walk(self, tokens: Tokens) -> Walk:
         """Take in `tokens` and return the place behind them, from where guesses of any source may go on."""
@@ -70,13 +72,13 @@ class SuffixDraft(Drafter):
     def guess(self, walk: Walk) -> Guess | None:
         """Return the likeliest token at a place, None where the match is too short.
 
-        Confidence: count / (total + DOUBT / length of the match), so that what was seen once after a long
-        match is surer than after a short one; an escape estimate as in PPM (Cleary and Witten 1984).
+        Confidence: count / (total + DOUBT / evidence), so that what was seen once after a long match is surer
+        than after a short one; an escape estimate as in PPM (Cleary and Witten 1984).
         """
         if walk.length < self._least:
             return None
         token, count, total = walk.best()
-        return Guess(token, None, count / (total + DOUBT / walk.length))
+        return Guess(token, None, count / (total + DOUBT / walk.evidence))
 
     def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
         """Tell answers from prompts, for the store. The first rows tell which vocabulary it must hold."""

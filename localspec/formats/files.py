@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ def _indexed(path: Path, index: Path) -> list[Path]:
         if Path(name).name != name or not (path / name).is_file():
             raise BrokenModel(f"`{path}` lacks `{name}`, which its index names", "Fetch it again")
     return [path / name for name in names]
+
+
+def copy_beside(source: Path, into: Path) -> None:
+    """Copy what lies beside a graph: tokenizer, template and configs, but no weights."""
+    for file in source.iterdir():
+        if file.is_file() and file.suffix in (".json", ".jinja", ".txt"):
+            shutil.copyfile(file, into / file.name)
 
 
 def context_of(folder: Path) -> int:

@@ -122,7 +122,7 @@ class Measured(Lookahead):
 
     def _see(self, guess: Guess) -> None:
         """Take in a new guess of this round."""
-        name = class_of(guess.source, guess.confidence)
+        name = class_of(guess.source, guess.confidence, len(self._names))
         pace = self._paces.get(guess.source) or self._paces.setdefault(guess.source, Pace())
         share = pace.shares.at(len(self._names))
         self._survival.append(self._survival[-1] * pace.chance(share, name))
@@ -141,7 +141,7 @@ class Measured(Lookahead):
                 return pace.pays
             chance = pace.next_chance(pace.shares.at(count), self._names[-1])
             return pace.worth(curve, rate, count, (survival, chance)) > 0
-        name = class_of(step.source, step.confidence)
+        name = class_of(step.source, step.confidence, count)
         survival *= pace.chance(pace.shares.at(count), name)
         pays = pace.worth_of(curve, rate, count + 1, survival, name) > curve[count + 1] - curve[count]
         if not pays:

@@ -126,8 +126,8 @@ def test_a_model_that_was_left_behind_is_called_when_it_was_missed_for_long() ->
 def test_an_answer_begins_with_credit() -> None:
     drafter = ladder()
     text = [token % 39 for token in range(0, 7 * READ * CREDIT, 7)]
-    assert "model" in sources(drafted(drafter, [*text[: READ * CREDIT - 2], 39, 38], 1))
-    assert "model" not in sources(drafted(ladder(), [*text, *text, 39, 38], 1))
+    assert "model" in sources(drafted(drafter, [*text[: READ * CREDIT - 1], 39], 1))
+    assert "model" not in sources(drafted(ladder(), [*text, *text, 39], 1))
 
 
 def asked(drafter: LadderDraft) -> Iterator[bool]:

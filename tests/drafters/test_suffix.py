@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.core.automaton import Automaton, Texts
+from localspec.core.automaton import LATER, Automaton, Texts
 from localspec.core.contracts import Guess, Tokens, Verdict
 from localspec.core.cursor import Cursor, shared_prefix
 from localspec.core.sampler import Sampler, Sampling
@@ -50,12 +50,15 @@ class Naive:
         return [token for before, token in self.seen if before[max(0, len(before) - len(end)) :] == end]
 
     def best(self, text: list[int], length: int) -> tuple[int, int, int, int] | None:
-        """Return the longest match up to `length`, its commonest continuation, its count and the total."""
+        """Return the longest match up to `length`, its best continuation, the count of that and of all."""
         for size in range(min(length, len(text)), 0, -1):
             if followed := self.after(text[len(text) - size :]):
-                counts = Counter(followed)
-                common = [token for token in followed if counts[token] == max(counts.values())]
-                return size, common[-1], counts[common[-1]], len(followed)
+                counts: Counter[int] = Counter()
+                best = followed[0]
+                for token in followed:
+                    counts[token] += 1
+                    best = token if LATER * counts[token] >= counts[best] else best
+                return size, best, counts[best], len(followed)
         return None
 
     def guesses(self, reach: float, least: int) -> list[Guess]:
@@ -63,9 +66,11 @@ class Naive:
         guesses: list[Guess] = []
         text = [*self.text]
         most = max(1, int(reach * found[0])) if found else 0
+        evidence = found[0] if found else 0
         while found and found[0] >= least and len(guesses) < most:
             size, token, count, total = found
-            guesses.append(Guess(token, None, count / (total + DOUBT / size)))
+            evidence = min(evidence, size)
+            guesses.append(Guess(token, None, count / (total + DOUBT / evidence)))
             text.append(token)
             found = self.best(text, size + 1)
         return guesses
@@ -138,10 +143,11 @@ def test_no_more_tokens_are_held_than_allowed(edits: list[tuple[int, list[int]]]
         pytest.param([1, 2, 3], [], id="no match"),
         pytest.param([1, 2, 7, 8, 1, 2], [7, 8, 1, 2], id="twice the match and no more"),
         pytest.param([1, 2, 5, 1, 2, 6, 1, 2], [6, 1, 2, 6], id="the latest of equals"),
-        pytest.param([1, 2, 5, 1, 2, 5, 1, 2, 6, 1, 2], [5, 1, 2, 6], id="the most frequent"),
+        pytest.param([1, 2, 5, 1, 2, 5, 1, 2, 6, 1, 2], [6, 1, 2, 6], id="the latest unless it is rare"),
+        pytest.param([*[1, 2, 5] * 4, 1, 2, 6, 1, 2], [5, 1, 2, 5], id="the much more frequent"),
         pytest.param([9, 1, 2, 5, 1, 2, 6, 1, 2, 6, 9, 1, 2], [5, 1, 2, 6, 1, 2], id="the longest first"),
         pytest.param([4, 4, 4], [4, 4, 4, 4], id="its period goes on"),
-        pytest.param([1, 7, 1], [], id="a match of one is too short"),
+        pytest.param([1, 7, 1], [7, 1], id="a match of one"),
     ],
 )
 def test_examples(text: list[int], expected: list[int]) -> None:
@@ -168,7 +174,7 @@ def test_earlier_turns_and_other_conversations_are_looked_in() -> None:
 
 
 def test_no_match_runs_from_one_text_into_another() -> None:
-    drafter = SuffixDraft(TARGET)
+    drafter = SuffixDraft(TARGET, least=2)
     guessed(drafter, [1, 2, 3, 4])
     guessed(drafter, [5, 6, 7, 8])
     assert guessed(drafter, [9, 3, 4]) == []
@@ -265,7 +271,7 @@ def test_answers_are_kept_for_the_next_time_and_prompts_are_not(tmp_path: Path) 
     again = opened(path)
     assert (drafter.note, again.note) == (None, None)
     assert guessed(again, [9, 3, 4]) == [5, 6]
-    assert guessed(again, [77, 1]) == []
+    assert guessed(again, [1, 77]) == []
 
 
 def test_an_answer_is_written_when_the_drafter_goes(tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""How a draft does on texts that the target wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.contracts import Rows, Text, Tokens
+
+Agreed = list[NDArray[np.bool_]]
+
+
+def agreed(
+    texts: Sequence[Text], read: Callable[[Tokens], Rows], kept: Sequence[NDArray[np.int64] | None] = (None,)
+) -> list[Agreed]:
+    """Tell for each answered token whether it is the draft's likeliest one after the text before it.
+
+    `read` returns the draft's logits [tokens, vocab] of a text. One result for each of `kept`: the tokens,
+    ascending, that the draft may guess, None for all of them.
+    """
+    found: list[Agreed] = [[] for _ in kept]
+    for text in texts:
+        rows = read([*text.prompt, *text.answer[:-1]])[len(text.prompt) - 1 :]
+        answer = np.array(text.answer)
+        for result, tokens in zip(found, kept, strict=True):
+            likeliest = rows.argmax(axis=1) if tokens is None else tokens[rows[:, tokens].argmax(axis=1)]
+            result.append(likeliest == answer)
+    return found

@@ -1,0 +1,62 @@
+"""A stateful graph reads texts without an engine: for who cuts it and wants to know what is left."""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.contracts import Rows, Tokens
+from localspec.formats import surgery
+
+ARITHMETIC = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+BEFORE = 100  # tokens that stand before one whose cost is measured
+
+
+class Reading:
+    """A graph that is compiled as it stands; it may be cut further, this one does not change."""
+
+    def __init__(self, model: Any, *, hidden: bool = False) -> None:
+        import openvino as ov
+
+        own = model.clone()
+        self._shown = surgery.show_hidden(own) if hidden else []
+        self._named = {port.any_name for port in own.inputs}
+        self._request = ov.Core().compile_model(own, "CPU", ARITHMETIC).create_infer_request()
+
+    def logits(self, tokens: Tokens) -> Rows:
+        """Return the logits [tokens, vocab] of a text: a view that holds until the next call."""
+        self._request.reset_state()
+        self._read(tokens, 0)
+        found: Rows = self._request.get_tensor("logits").data[0]
+        return found
+
+    def states(self, tokens: Tokens) -> NDArray[np.float32]:
+        """Return what enters each layer and leaves the last, [layers + 1, tokens, width]."""
+        self._request.reset_state()
+        self._read(tokens, 0)
+        return np.stack([self._request.get_tensor(name).data[0] for name in self._shown])
+
+    def seconds(self, repeat: int = 12) -> float:
+        """Return the seconds that one more token takes: the median of some."""
+        self._request.reset_state()
+        self._read(range(1, BEFORE + 1), 0)
+        spent = []
+        for at in range(repeat + 2):
+            started = perf_counter()
+            self._read([at + 1], BEFORE + at)
+            spent.append(perf_counter() - started)
+        return median(spent[2:])
+
+    def _read(self, tokens: Tokens, past: int) -> None:
+        count = len(tokens)
+        inputs = {
+            "input_ids": np.array([tokens], np.int64).reshape(1, -1),
+            "attention_mask": np.ones((1, past + count), np.int64),
+            "position_ids": np.arange(past, past + count, dtype=np.int64)[None],
+            "beam_idx": np.zeros(1, np.int32),
+        }
+        self._request.infer({name: value for name, value in inputs.items() if name in self._named})

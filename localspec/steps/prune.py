@@ -1,0 +1,124 @@
+"""Layers that a draft can do without are taken out of its graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from localspec.core.contracts import Artifact, Site, Step
+from localspec.core.cutting import Worth, angles, candidates, influences, worth
+from localspec.core.judging import agreed
+from localspec.errors import BadValue
+from localspec.formats import surgery
+from localspec.formats.files import copy_beside, read_json
+from localspec.formats.ir import save
+from localspec.formats.paged import read_stateful
+from localspec.formats.reading import Reading
+from localspec.library.model import GRAPH, write_json
+from localspec.plugins import Option
+
+AUTO = "auto"
+STRIDE = 2  # layers between two numbers of layers that are tried
+ENOUGH = 2  # numbers in a row that promise less than the best one end the search
+STATED = 8  # texts whose states rank the layers
+
+
+class Prune(Step):
+    """Takes out the layers that a draft can do without, the first and the last kept.
+
+    Candidates are the block of layers through which a text turns least (Gromov et al. 2024) and the layers
+    that turn it least one by one (ShortGPT); chosen is what promises the highest speed-up on the target's own
+    texts, from acceptance and costs that are measured.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        layers: Annotated[str, Option("how many are kept, auto for what pays most")] = AUTO,
+    ) -> None:
+        self._site = site
+        self._asked = None if layers == AUTO else _count(layers)
+
+    def run(self, source: Artifact, into: Path) -> Artifact:
+        """Write the graph without the layers; raises BadValue for a number of layers that cannot be kept."""
+        model = read_stateful(source.folder / GRAPH)
+        layers = surgery.layers_of(model)
+        if self._asked is not None and not 2 <= self._asked <= layers:
+            raise BadValue(
+                f"`layers` of `prune` is {self._asked} and the model has {layers}",
+                f"Give a number from 2 to {layers}: the first and the last layer stay",
+            )
+        dropped, found = self._chosen(model, layers)
+        surgery.drop_layers(model, dropped)
+        save(model, into)
+        copy_beside(source.folder, into)
+        config = read_json(into / "config.json")
+        write_json(into / "config.json", config | {"num_hidden_layers": layers - len(dropped)})
+        kept = [layer for layer in range(layers) if layer not in dropped]
+        self._site.say(f"{len(kept)} of {layers} layers are kept, without {_ranges(sorted(dropped))}")
+        return Artifact(into, source.facts | {"layers": kept, "of_layers": layers} | found)
+
+    def _chosen(self, model: Any, layers: int) -> tuple[frozenset[int], dict[str, Any]]:
+        """Return the layers that go, and what is promised without them."""
+        if self._asked == layers:
+            return frozenset(), {}
+        ranked = self._ranked(model)
+        counts = range(0, layers - 1, STRIDE) if self._asked is None else [layers - self._asked]
+        best: tuple[frozenset[int], Worth] | None = None
+        worse = 0
+        self._site.step("Trying which layers can go", None)
+        for count in counts:
+            tried = [(drop, self._worth(model, drop)) for drop in ranked(count)]
+            top = max(tried, key=lambda pair: pair[1].speed_up)
+            if best is None or top[1].speed_up > best[1].speed_up:
+                best, worse = top, 0
+            else:
+                worse += 1
+            if worse == ENOUGH:
+                break
+        assert best is not None
+        return best[0], {"predicted": best[1]._asdict()}
+
+    def _ranked(self, model: Any) -> Any:
+        """Return a function from a number of layers to the candidates that may go."""
+        reading = Reading(model, hidden=True)
+        found = [reading.states([*text.prompt, *text.answer]) for text in self._site.texts()[:STATED]]
+        sizes = np.array([states.shape[1] for states in found], float)
+        between = np.average([angles(states) for states in found], axis=0, weights=sizes)
+        turned = np.average([influences(states) for states in found], axis=0, weights=sizes)
+        return lambda count: candidates(between, list(turned), count) if count else [frozenset()]
+
+    def _worth(self, model: Any, dropped: frozenset[int]) -> Worth:
+        own = model.clone()
+        surgery.drop_layers(own, dropped)
+        reading = Reading(own)
+        (stood,) = agreed(self._site.texts(), reading.logits)
+        found = worth(stood, reading.seconds(), self._site.passes())
+        share = float(np.concatenate(stood).mean())
+        self._site.say(
+            f"without {_ranges(sorted(dropped))}: {share:.0%} agree, {found.speed_up:.2f} times at"
+            f" {found.depth} guesses"
+        )
+        return found
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadValue(f"`layers` of `prune` is `{text}`", "It takes a whole number or `auto`") from None
+
+
+def _ranges(layers: list[int]) -> str:
+    """Return layers in words: `3 to 5, 9`."""
+    parts: list[list[int]] = []
+    for layer in layers:
+        if parts and parts[-1][-1] == layer - 1:
+            parts[-1].append(layer)
+        else:
+            parts.append([layer])
+    shown = [str(part[0]) if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts]
+    return "layers " + ", ".join(shown) if shown else "none"

@@ -1,0 +1,103 @@
+"""Replay texts that bench recorded through a drafter and a lookahead, without a model.
+
+    python tests/perf/replay.py REPORT.json [--draft ladder] [--lookahead measured] [--costs 88,95,...]
+
+REPORT is a report of `localspec bench` with its runs. A guess stands when it is what the plain answer says;
+passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, guesses what they take. There is hardly any noise,
+so two ways of guessing can be told apart in seconds. Prints the speed-up of each class and of all, geometric means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from math import exp, log
+from pathlib import Path
+
+import numpy as np
+
+from localspec import plugins
+from localspec.bench import suites
+from localspec.bench.race import encoded
+from localspec.core.contracts import Round, Verdict
+from localspec.core.decode import guesses
+from localspec.core.sampler import Sampler, Sampling
+from localspec.library import Library
+
+WIDTHS = (1, 2, 4, 8, 16)
+
+
+class Replayed:
+    """A drafter and a lookahead that answer one recorded text after another."""
+
+    def __init__(self, draft: str, lookahead: str, costs: list[float]) -> None:
+        self.drafter = plugins.parse("drafters", draft).make(None)
+        self.lookahead = plugins.parse("lookaheads", lookahead).make()
+        self.curve = np.interp(range(300), WIDTHS, [cost / 1000 for cost in costs])
+        slope = self.curve[16] - self.curve[8]
+        self.curve[17:] = self.curve[16] + slope / 8 * np.arange(1, 284)
+
+    def answer(self, prompt: list[int], answer: list[int]) -> tuple[float, list[int], int]:
+        """Return the speed-up over one token a pass, the depths, and how many guesses stood."""
+        text, done, seconds, stood = list(prompt), 0, 0.0, 0
+        depths, sampler = [], Sampler(Sampling())
+        while done < len(answer):
+            draft, costs = guesses(text, self.drafter, self.lookahead, sampler, len(answer) - done - 1)
+            accepted = 0
+            while accepted < len(draft) and draft[accepted].token == answer[done + accepted]:
+                accepted += 1
+            token = answer[done + accepted]
+            whole = text + [guess.token for guess in draft]
+            self.drafter.observe(whole, np.zeros((len(draft) + 1, 1), np.float32), Verdict(accepted, token))
+            tokens = (*answer[done : done + accepted], token)
+            cost = float(self.curve[len(draft) + 1])
+            seconds += cost + sum(costs)
+            done += len(tokens)
+            finish = "stop" if done == len(answer) else None
+            self.lookahead.learn(
+                Round(tokens, len(draft), accepted, sum(costs), cost, "", finish, tuple(draft), costs)
+            )
+            text += tokens
+            depths.append(len(draft))
+            stood += accepted
+        return len(answer) * float(self.curve[1]) / seconds, depths, stood
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--draft", default="ladder")
+    parser.add_argument("--lookahead", default="measured")
+    parser.add_argument("--costs", default="88,95,114,137,159")
+    parser.add_argument("--each", action="store_true", help="a line for each prompt")
+    options = parser.parse_args()
+    report = json.loads(options.report.read_text("utf-8"))
+    model = Library().find(report["model"]["name"])
+    assert model is not None
+    replayed = Replayed(options.draft, options.lookahead, [float(cost) for cost in options.costs.split(",")])
+    found = defaultdict(list)
+    known = {(one.suite, one.name): one for name in suites.names() for one in suites.load(name)}
+    for run in report["runs"]:
+        if run["contender"] != "plain" or run["turn"] or run["repeat"]:
+            continue
+        prompt = known[run["suite"], run["prompt"]]
+        tokens = encoded(model, prompt.turns[:1], [], prompt.system)
+        speed, depths, stood = replayed.answer(tokens, run["token_ids"])
+        found[run["kind"]].append(speed)
+        if options.each:
+            print(f"{run['kind']:12} {run['prompt']:18} {speed:.2f}  {stood} of {sum(depths)} stood")
+    for kind, speeds in found.items():
+        print(f"{kind:12} {geometric(speeds):.2f}  worst {min(speeds):.2f}")
+    every = [speed for speeds in found.values() for speed in speeds]
+    print(f"{'all':12} {geometric(every):.3f}  worst {min(every):.2f}")
+
+
+def geometric(values: list[float]) -> float:
+    return exp(sum(map(log, values)) / len(values))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A tiny model whose inner layers do nothing, texts that it wrote, and a build that asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+
+from localspec.core.contracts import Artifact, Text
+from localspec.formats.gguf import GgufFile
+from localspec.formats.ir import import_weights
+from localspec.formats.paged import read_stateful
+from localspec.formats.reading import Reading
+from localspec.library import Silent, importing
+
+IDLE = (1, 2, 3, 4)  # layers that add nothing to what goes through them
+LAYERS = 6
+
+
+class Desk:
+    """A build that keeps what it is told."""
+
+    def __init__(self, texts: Sequence[Text], passes: Sequence[float]) -> None:
+        self._texts, self._passes = texts, passes
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def step(self, title: str, total: int | None = None) -> None:
+        self.lines.append(title)
+
+    def advance(self, count: int) -> None:
+        pass
+
+    def texts(self) -> Sequence[Text]:
+        return self._texts
+
+    def passes(self) -> Sequence[float]:
+        return self._passes
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("source")
+    model = tiny.make("llama", "Q8_0", layers=LAYERS, interleaved=True, seed=3)
+    for layer in IDLE:
+        for part in ("attn_output", "ffn_down"):
+            name = f"blk.{layer}.{part}.weight"
+            model.put(name, "Q8_0", np.zeros_like(model.stored[name]))
+    path = tiny.write_gguf(model, folder / "tiny.gguf")
+    importing.from_gguf(path, folder)
+    import_weights(GgufFile.open(path), folder, Silent(), plain=True)
+    return Artifact(folder, {})
+
+
+@pytest.fixture(scope="session")
+def texts(source: Artifact) -> list[Text]:
+    """Greedy answers of the model itself."""
+    reading = Reading(read_stateful(source.folder / "openvino_model.xml"))
+    found = []
+    for prompt in ([3, 1, 4], [1, 5, 9, 2], [65, 35], [8, 9, 7, 9]):
+        answer: list[int] = []
+        for _ in range(24):
+            answer.append(int(reading.logits([*prompt, *answer])[-1].argmax()))
+        found.append(Text(prompt, answer))
+    return found
+
+
+@pytest.fixture
+def desk(texts: list[Text]) -> Desk:
+    return Desk(texts, [1.0 + 0.02 * more for more in range(9)])
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    folder = tmp_path / "into"
+    folder.mkdir()
+    return folder
+
+
+def rows(folder: Path, text: list[int]) -> Any:
+    return Reading(read_stateful(folder / "openvino_model.xml")).logits(text).copy()

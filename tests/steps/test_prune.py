@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import IDLE, LAYERS, Desk, rows
+
+from localspec import plugins
+from localspec.core.contracts import Artifact
+from localspec.errors import BadValue
+
+TEXT = [3, 1, 4, 1, 5]
+
+
+def test_layers_that_do_nothing_go(source: Artifact, desk: Desk, into: Path) -> None:
+    found = plugins.parse("steps", f"prune:layers={LAYERS - len(IDLE)}").make(desk).run(source, into)
+    assert found.folder == into
+    assert (found.facts["layers"], found.facts["of_layers"]) == ([0, 5], LAYERS)
+    assert np.allclose(rows(into, TEXT), rows(source.folder, TEXT), atol=1e-4)
+    assert json.loads((into / "config.json").read_text())["num_hidden_layers"] == 2
+    assert (into / "tokenizer.json").read_text() == (source.folder / "tokenizer.json").read_text()
+    assert any("without layers 1 to 4: 100% agree" in line for line in desk.lines)
+    assert not list(into.glob("*.gguf"))
+
+
+def test_auto_takes_out_what_costs_and_does_not_help(source: Artifact, desk: Desk, into: Path) -> None:
+    desk._passes = [0.05] * 9  # a slow target: agreement is what counts
+    found = plugins.parse("steps", "prune").make(desk).run(source, into)
+    assert {0, 5} <= set(found.facts["layers"])
+    assert found.facts["predicted"]["speed_up"] > 1
+    assert np.allclose(rows(into, TEXT), rows(source.folder, TEXT), atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", [1, 7])
+def test_a_number_of_layers_that_cannot_be_kept_is_refused(
+    source: Artifact, desk: Desk, into: Path, layers: int
+) -> None:
+    with pytest.raises(BadValue, match=f"is {layers} and the model has {LAYERS}"):
+        plugins.parse("steps", f"prune:layers={layers}").make(desk).run(source, into)
+
+
+def test_a_number_that_is_none_is_refused(desk: Desk) -> None:
+    with pytest.raises(BadValue, match="`layers` of `prune` is `some`"):
+        plugins.parse("steps", "prune:layers=some").make(desk)
+
+
+def test_all_layers_stay_when_asked_to(source: Artifact, desk: Desk, into: Path) -> None:
+    plugins.parse("steps", f"prune:layers={LAYERS}").make(desk).run(source, into)
+    assert np.array_equal(rows(into, TEXT), rows(source.folder, TEXT))
