@@ -108,43 +108,52 @@ class Own(Contender):
         )
 
 
-class Peer(Contender):
-    """Another program, driven through its own best settings in a process of its own.
+class Program:
+    """Another program in a process of its own, which reads a request a line and writes a reply a line.
 
-    The process reads one request a line and writes one reply a line: see `peers.py`.
+    See `peers.py`. Rows that run the same weights share one, which ends when the last of them is closed.
     """
 
     def __init__(self, name: str, given: dict[str, Any]) -> None:
         self.name = name
-        self.settings = {"peer": name}
+        self._users = 0
         self._words = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - a pipe could fill up
         command = [sys.executable, "-m", "localspec.bench.peers", name, json.dumps(given)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, text=True
         )
         try:
-            self.settings |= self._reply()
+            self.settings = self._reply()
         except BaseException:
-            self.close()
+            self._end()
             raise
 
-    def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
-        """Ask the process; raises PeerFailed when it is gone."""
-        request = {"prompt": list(prompt), "tokens": tokens, "anew": anew}
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply to a request; raises PeerFailed when the process is gone."""
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):
             raise self._failed() from None
-        return Answered(**self._reply())
+        return self._reply()
 
-    def peak_memory(self) -> int | None:
-        """Return the most bytes that the process has held so far."""
-        return peak_memory(self._process.pid)
+    def open(self) -> None:
+        """Count one more user."""
+        self._users += 1
 
     def close(self) -> None:
-        """End the process."""
+        """Count one user less, and end the process after the last."""
+        self._users -= 1
+        if self._users <= 0:
+            self._end()
+
+    def _end(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout, self._words):
             with suppress(OSError):
                 if pipe is not None:
@@ -173,6 +182,29 @@ class Peer(Contender):
         self._words.seek(0)
         last = [line for line in self._words.read().splitlines() if line.strip()]
         return PeerFailed(f"`{self.name}` died with {code}: {last[-1] if last else 'it said nothing'}")
+
+
+class Peer(Contender):
+    """Another program, driven through its own best settings."""
+
+    def __init__(self, name: str, given: dict[str, Any], program: Program | None = None) -> None:
+        self.name = name
+        self.program = program or Program(name, given)
+        self.program.open()
+        self.settings = {"peer": name} | self.program.settings
+
+    def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
+        """Ask the program; raises PeerFailed when it is gone."""
+        request = {"row": self.name, "prompt": list(prompt), "tokens": tokens, "anew": anew}
+        return Answered(**self.program.ask(request))
+
+    def peak_memory(self) -> int | None:
+        """Return the most bytes that its process has held so far."""
+        return peak_memory(self.program.pid)
+
+    def close(self) -> None:
+        """Leave the program."""
+        self.program.close()
 
 
 def peak_memory(process: int) -> int | None:

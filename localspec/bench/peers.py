@@ -7,18 +7,29 @@ a reply a line. What went wrong is a reply too: `{"error": ..., "hint": ...}`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from localspec.errors import BadValue, LocalspecError, MissingExtra, UnsupportedModel, suggestion
+from localspec import devices
+from localspec.errors import (
+    BadValue,
+    LocalspecError,
+    MissingExtra,
+    TooLittleMemory,
+    UnsupportedModel,
+    suggestion,
+)
+from localspec.formats.gguf import GgufFile
+from localspec.formats.safetensors import SafetensorsFolder
 
 Reply = dict[str, Any]
-Answer = Callable[[list[int], int], Reply]
+Answer = Callable[[str, list[int], int], Reply]  # row, prompt, tokens
 
 DRAFTED = 5  # guesses a round where the program wants a number and has no default of its own
 LOOKED_UP = 10
@@ -28,6 +39,10 @@ PEERS: dict[str, tuple[str, ...]] = {  # what `--against` takes -> the rows that
     "genai": ("genai", "genai-draft", "genai-lookup"),
     "llamacpp": ("llamacpp", "llamacpp-lookup"),
     "transformers": ("transformers", "transformers-assisted", "transformers-lookup"),
+}
+SHARING = {  # rows that run the same weights -> the row whose process they share: torch packs nothing
+    "transformers-assisted": "transformers",
+    "transformers-lookup": "transformers",
 }
 WITH_DRAFT = ("genai-draft", "transformers-assisted")
 
@@ -62,7 +77,7 @@ def genai(name: str, given: Reply) -> Answer:
     if name == "genai-lookup":
         config.num_assistant_tokens, config.max_ngram_size = DRAFTED, 3
 
-    def answer(prompt: list[int], tokens: int) -> Reply:
+    def answer(row: str, prompt: list[int], tokens: int) -> Reply:
         config.max_new_tokens = tokens
         started = perf_counter()
         result = pipeline.generate(ov.Tensor(np.array([prompt], np.int64)), config)
@@ -92,7 +107,7 @@ def llamacpp(name: str, given: Reply) -> Answer:
     )
     stops = set(given["stop_tokens"])
 
-    def answer(prompt: list[int], tokens: int) -> Reply:
+    def answer(row: str, prompt: list[int], tokens: int) -> Reply:
         found: list[int] = []
         started = first = perf_counter()
         for token in model.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
@@ -107,7 +122,7 @@ def llamacpp(name: str, given: Reply) -> Answer:
 
 
 def transformers(name: str, given: Reply) -> Answer:
-    """Drive transformers' `generate` on the CPU."""
+    """Drive transformers' `generate` on the CPU: all its rows with one model in memory."""
     try:
         import torch
     except ImportError:
@@ -117,15 +132,15 @@ def transformers(name: str, given: Reply) -> Answer:
     if given["threads"]:
         torch.set_num_threads(given["threads"])
     place = torch.device("cpu")
-    model = load(Path(_form(given["model"], "safetensors", "gguf")), place, torch.float32)
+    files = [Path(_form(given[kind], "safetensors", "gguf")) for kind in ("model", "draft") if given[kind]]
+    _check_memory(files)
+    model = load(files[0], place, torch.float32)
     options: dict[str, Any] = {"do_sample": False, "eos_token_id": given["stop_tokens"], "pad_token_id": 0}
-    if name == "transformers-assisted":
-        draft = Path(_form(given["draft"], "safetensors", "gguf"))
-        options["assistant_model"] = load(draft, place, torch.float32)
-    if name == "transformers-lookup":
-        options["prompt_lookup_num_tokens"] = LOOKED_UP
+    own: dict[str, dict[str, Any]] = {"transformers-lookup": {"prompt_lookup_num_tokens": LOOKED_UP}}
+    if len(files) > 1:
+        own["transformers-assisted"] = {"assistant_model": load(files[1], place, torch.float32)}
 
-    def answer(prompt: list[int], tokens: int) -> Reply:
+    def answer(row: str, prompt: list[int], tokens: int) -> Reply:
         times: list[float] = []
         ids = torch.tensor([prompt])
         started = perf_counter()
@@ -141,11 +156,25 @@ def transformers(name: str, given: Reply) -> Answer:
                 max_new_tokens=tokens,
                 stopping_criteria=[watch],
                 **options,
+                **own.get(row, {}),
             )
         first = (times or [perf_counter()])[0]
         return _reply(found[0, len(prompt) :].tolist(), len(prompt), first - started, perf_counter() - first)
 
     return answer
+
+
+def _check_memory(files: Sequence[Path]) -> None:
+    """Raise TooLittleMemory where the weights of `files` do not fit in float32."""
+    needed = sum(4 * elements(file) for file in files) + devices.SPARE
+    if needed > (free := devices.free_memory()):
+        raise TooLittleMemory("transformers in float32", needed, free)
+
+
+def elements(path: Path) -> int:
+    """Return how many weights a GGUF file or a Hugging Face folder has."""
+    opened = GgufFile.open(path) if path.is_file() else SafetensorsFolder.open(path)
+    return sum(math.prod(info.shape) for info in opened.tensors.values())
 
 
 def _reply(tokens: list[int], prompt: int, first: float, rest: float) -> Reply:
@@ -177,7 +206,7 @@ def main() -> None:
             say({})
             for line in sys.stdin:
                 request = json.loads(line)
-                say(answer(request["prompt"], request["tokens"]))
+                say(answer(request["row"], request["prompt"], request["tokens"]))
         except LocalspecError as error:
             say({"error": error.message, "hint": error.hint})
         except Exception as error:  # whatever another program raises is its row's business

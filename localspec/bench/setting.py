@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec import devices
 from localspec.bench import peers
-from localspec.bench.contenders import PLAIN, Contender, Own, Peer, PeerFailed
+from localspec.bench.contenders import PLAIN, Contender, Own, Peer, PeerFailed, Program
 from localspec.choosing import OFF, Choice
 from localspec.errors import BadValue
 from localspec.library import Library, Model, Progress
@@ -39,14 +39,18 @@ def field(
         loaded = list(dict([*loaded, *runtime.engines]).items())
         draft = draft or (runtime.draft_making.model if runtime.draft_making else None)
         racing.append(Own(text, runtime))
-    absent = {}
+    absent: dict[str, str] = {}
+    shared: dict[str, Program] = {}
     for row in rows:
         if row in peers.WITH_DRAFT and draft is None:
             absent[row] = "there is no draft model among the contenders"
             continue
         progress.step(f"Starting {row}")
+        name = peers.SHARING.get(row, row)
         try:
-            racing.append(Peer(row, given(plain, draft, choice)))
+            peer = Peer(row, given(plain, draft, choice), shared.get(name))
+            shared[name] = peer.program
+            racing.append(peer)
         except PeerFailed as error:
             absent[row] = error.message if error.hint is None else f"{error.message}; {error.hint}"
     return racing, plain, absent

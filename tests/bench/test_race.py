@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 
+from localspec import devices
 from localspec.bench import compared, page, peers, race, report, setting, suites
 from localspec.bench.contenders import Answered, Contender, Own, Peer, PeerFailed
 from localspec.bench.suites import Prompt
 from localspec.choosing import Choice
-from localspec.errors import BadValue, PromptError
+from localspec.errors import BadValue, PromptError, TooLittleMemory
 from localspec.library import Library, Silent
 from localspec.runtime import Runtime
 
@@ -244,6 +246,32 @@ def test_a_real_peer_answers(own: Own, name: str) -> None:
         assert (peer.peak_memory() or 0) > 1e8
     finally:
         peer.close()
+
+
+@pytest.mark.engines
+def test_rows_of_the_same_weights_share_a_process_until_the_last_is_closed(own: Own) -> None:
+    given = setting.given(own.runtime, own.runtime.model, Choice(threads=2))
+    one = Peer("transformers", given)
+    two = Peer("transformers-assisted", given, one.program)
+    try:
+        prompt = race.encoded(own.runtime.model, ["Say hello."], [], None)
+        answers = [peer.answer(prompt, 6, anew=True).token_ids for peer in (one, two)]
+        assert answers[0] == answers[1]
+        one.close()
+        assert two.answer(prompt, 6, anew=True).token_ids == answers[0]
+        assert one.program._process.poll() is None
+    finally:
+        two.close()
+    assert one.program._process.poll() is not None
+
+
+def test_weights_are_counted_before_they_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.make("llama", "Q8_0")
+    file = tiny.write_gguf(model, tmp_path / "a.gguf")
+    assert peers.elements(file) == sum(values.size for values in model.values.values())
+    monkeypatch.setattr(devices, "free_memory", lambda: 1000)
+    with pytest.raises(TooLittleMemory, match="transformers in float32"):
+        peers._check_memory([file])
 
 
 def test_quick_is_what_the_commands_take_by_default() -> None:

@@ -5,6 +5,7 @@ import pytest
 from localspec.core.contracts import Guess, Lookahead, Round
 from localspec.lookaheads.confidence import Confidence
 from localspec.lookaheads.fixed import Fixed
+from localspec.lookaheads.heuristic import Heuristic
 
 
 def drafted(lookahead: Lookahead, confidences: list[float]) -> int:
@@ -41,3 +42,15 @@ def test_confidence(confidences: list[float], expected: int) -> None:
 
 def test_no_confidence_in_nothing() -> None:
     assert drafted(Confidence(most=0), [1.0]) == 0
+
+
+def test_the_heuristic_follows_what_stood() -> None:
+    lookahead = Heuristic(start=3, most=6)
+    depths = []
+    for stood in (True, True, True, False, False, True, *[False] * 9):
+        count = drafted(lookahead, [1.0] * 9)
+        depths.append(count)
+        lookahead.learn(Round((1,), count, count if stood else 0, 1.0, 1.0))
+    assert depths == [3, 5, 6, 6, 5, 4, 6, 5, 4, 3, 2, 1, 1, 1, 1]
+    lookahead.learn(Round((1,), 0, 0, 0.0, 1.0))  # nothing was guessed: nothing is learnt
+    assert drafted(lookahead, [1.0] * 9) == 1

@@ -3,8 +3,8 @@
     python tests/perf/replay.py REPORT.json [--draft ladder] [--lookahead measured] [--costs 88,95,...]
 
 REPORT is a report of `localspec bench` with its runs. A guess stands when it is what the plain answer says;
-passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, guesses what they take. There is hardly any noise,
-so two ways of guessing can be told apart in seconds. Prints the speed-up of each class and of all, geometric means.
+passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, guesses what they take. There is hardly any
+noise, so two ways of guessing can be told apart in seconds. Prints the speed-up of each class and of all.
 """
 
 from __future__ import annotations
