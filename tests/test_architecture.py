@@ -18,10 +18,9 @@ FLOORS = [
     {"core", "plugins", "tools"},
     {"settings", "devices", "formats"},
     {"library"},
-    {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"}
-    | {"choosing", "build"},
+    {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"} | {"choosing"},
     {"runtime"},
-    {"chat", "bench", "doctor"},
+    {"chat", "bench", "doctor", "build"},
     {"agent", "server"},
     {"cli"},
     {"__main__", "__init__"},

@@ -239,11 +239,8 @@ class Site(Protocol):
     def say(self, line: str) -> None:
         """Tell the user what was found."""
 
-    def step(self, title: str, total: int | None = None) -> None:
-        """Begin a step of `total` parts."""
-
-    def advance(self, count: int) -> None:
-        """Count parts of the step as done."""
+    def step(self, title: str) -> None:
+        """Begin a part of the work."""
 
     def texts(self) -> Sequence[Text]:
         """Return texts that the target wrote, by whose tokens a draft is judged."""

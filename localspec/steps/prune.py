@@ -69,7 +69,7 @@ class Prune(Step):
         counts = range(0, layers - 1, STRIDE) if self._asked is None else [layers - self._asked]
         best: tuple[frozenset[int], Worth] | None = None
         worse = 0
-        self._site.step("Trying which layers can go", None)
+        self._site.step("Trying which layers can go")
         for count in counts:
             tried = [(drop, self._worth(model, drop)) for drop in ranked(count)]
             top = max(tried, key=lambda pair: pair[1].speed_up)

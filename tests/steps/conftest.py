@@ -31,11 +31,8 @@ class Desk:
     def say(self, line: str) -> None:
         self.lines.append(line)
 
-    def step(self, title: str, total: int | None = None) -> None:
+    def step(self, title: str) -> None:
         self.lines.append(title)
-
-    def advance(self, count: int) -> None:
-        pass
 
     def texts(self) -> Sequence[Text]:
         return self._texts

@@ -1,0 +1,105 @@
+"""`localspec prune-draft`: a draft for a model, cut from a smaller one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.errors import BadValue
+
+if TYPE_CHECKING:
+    from localspec.library import Library, Model
+
+HELP = """Build a draft for MODEL: fewer bits, fewer layers, fewer tokens to choose from.
+
+What is cut is chosen by what it gains: the model answers some prompts itself, and each candidate is judged by
+how many of those tokens it would have guessed and by what a guess costs here. The result is a model of the
+library that `--draft auto` finds. A build that was killed goes on where it stopped."""
+EPILOG = """Examples:
+
+  localspec prune-draft qwen2.5-coder-1.5b --from qwen2.5-coder-0.5b --name coder-draft
+
+  localspec prune-draft smollm2-135m --layers 24 --vocab 16000 --bits 8"""
+
+
+def prune_draft(
+    model: Annotated[str, typer.Argument(help="The target: which model the draft is for.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="The model that is cut.", show_default="its smallest sibling, or itself"),
+    ] = None,
+    layers: Annotated[str, typer.Option(help="Layers to keep, or auto.")] = "auto",
+    vocab: Annotated[str, typer.Option(help="Tokens that it may guess, all, or auto.")] = "auto",
+    bits: Annotated[int, typer.Option(help="Bits of a weight: 4, 8 or 16.")] = 4,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="A file of prompts, one a line or JSON lines.", show_default="those of `quick`"),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What it is called.", show_default="SOURCE-draft")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print its card as JSON.")] = False,
+) -> None:
+    """Build the draft and print its card."""
+    from localspec.build import Plan, build, card
+    from localspec.library import Library, Terminal
+
+    library = Library()
+    asked = read(prompts)
+    with Terminal() as progress:
+        target = library.resolve(model, progress)
+        cut = source or sibling(target, library)
+        steps = [f"quantize:bits={bits}", f"prune:layers={layers}", f"trim_vocab:tokens={vocab}"]
+        plan = Plan(name or f"{Path(cut).stem}-draft", target.name, cut, tuple(steps))
+        built = build(plan, asked, library, progress)
+    found = card(built)
+    print(json.dumps(found, indent=2) if as_json else in_words(built.name, target.name, found))
+
+
+def sibling(target: Model, library: Library) -> str:
+    """Return the catalogue's pair, else the smallest model on disk with the same tokenizer."""
+    if target.draft:
+        return target.draft
+    digest = target.manifest.digests.get("tokenizer.json")
+    same = [one for one in library.all() if digest and one.manifest.digests.get("tokenizer.json") == digest]
+    whole = [one for one in same if not one.manifest.target]
+    return min(whole, key=lambda one: sum(one.manifest.sizes.values()), default=target).name
+
+
+def read(file: Path | None) -> list[str]:
+    """Return prompts: of a file of JSON lines or of plain lines, else those of the quick suite."""
+    from localspec.bench import suites
+
+    if file is None:
+        return [prompt.turns[0] for prompt in suites.load(suites.QUICK)]
+    try:
+        lines = [line for line in file.read_text("utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue(
+            f"`{file}` cannot be read: {error}", "Give a text file in UTF-8, a prompt a line"
+        ) from None
+    if not lines:
+        raise BadValue(f"`{file}` has no prompts", "Write one a line")
+    if lines[0].lstrip().startswith("{"):
+        return [prompt.turns[0] for prompt in suites.load(str(file))]
+    return lines
+
+
+def in_words(name: str, target: str, found: dict[str, Any]) -> str:
+    """Return a card as lines."""
+    predicted = found["predicted"]
+    layers, tokens = found.get("layers"), found.get("tokens")
+    lines = [f"{name}, a draft for {target}"]
+    if layers is not None:
+        lines.append(f"  layers     {len(layers)} of {found['of_layers']}")
+    if tokens is not None:
+        lines.append(f"  tokens     {tokens:,} of {found['of_tokens']:,}")
+    lines += [
+        f"  weights    {found['precision']}",
+        f"  agreement  {found['agreement']:.0%} of the target's own tokens",
+        f"  cost       {found['cost_ratio']:.2f} of a pass of the target",
+        f"  predicted  {predicted['speed_up']:.2f} times as fast, at {predicted['depth']} guesses a round",
+        f"hint: localspec chat {target}  # --draft auto takes it",
+    ]
+    return "\n".join(lines)
