@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Desk, rows
+
+from localspec import plugins
+from localspec.core.contracts import Artifact
+from localspec.errors import BadValue, MissingExtra
+from localspec.formats.paged import read_stateful
+
+TEXT = [3, 1, 4, 1, 5]
+
+
+def kinds(folder: Path) -> set[str]:
+    """Return the types of a graph's large constants."""
+    model = read_stateful(folder / "openvino_model.xml")
+    constants = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
+    return {
+        node.get_output_element_type(0).get_type_name()
+        for node in constants
+        if np.prod(node.get_output_shape(0)) >= 96 * 256
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "types", "size"),
+    [
+        ("bits=16", {"f16"}, 1.0),
+        ("bits=8", {"i8"}, 0.55),
+        ("bits=8,zero=on", {"u8"}, 0.55),
+        ("bits=4", {"i4", "u8"}, 0.4),
+        ("bits=4,group=32,zero=on", {"u4", "u8"}, 0.4),
+        ("bits=4,method=awq", {"i4", "u8"}, 0.4),
+        ("bits=4,method=scale", {"i4", "u8"}, 0.4),
+        ("bits=4,method=gptq", {"i4", "u8"}, 0.4),
+    ],
+)
+def test_weights_take_fewer_bits_and_stand_for_nearly_the_same(
+    source: Artifact, desk: Desk, into: Path, options: str, types: set[str], size: float
+) -> None:
+    found = plugins.parse("steps", f"quantize:{options}").make(desk).run(source, into)
+    assert kinds(into) == types
+    sizes = [(folder / "openvino_model.bin").stat().st_size for folder in (source.folder, into)]
+    assert sizes[1] <= size * sizes[0]
+    assert found.facts["bits"] == int(options.split("=")[1].split(",")[0])
+    whole, rounded = rows(source.folder, TEXT), rows(into, TEXT)
+    error = np.abs(rounded - whole).mean() / whole.std()
+    assert error < {16: 1e-6, 8: 0.05, 4: 0.35}[found.facts["bits"]]
+    assert (into / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [("bits=5", "`bits` of `quantize` is 5"), ("bits=8,method=awq", "is for 4 bits")]
+)
+def test_what_cannot_be_is_refused(desk: Desk, options: str, said: str) -> None:
+    with pytest.raises(BadValue, match=said):
+        plugins.parse("steps", f"quantize:{options}").make(desk)
+
+
+def test_without_nncf_the_command_that_brings_it_is_told(
+    source: Artifact, desk: Desk, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    with pytest.raises(MissingExtra) as caught:
+        plugins.parse("steps", "quantize").make(desk).run(source, into)
+    assert "localspec[quant]" in str(caught.value.hint)
