@@ -54,7 +54,7 @@ def prune_draft(
         plan = Plan(name or f"{Path(cut).stem}-draft", target.name, cut, tuple(steps))
         built = build(plan, asked, library, progress)
     found = card(built)
-    print(json.dumps(found, indent=2) if as_json else in_words(built.name, target.name, found))
+    print(json.dumps(found, ensure_ascii=False) if as_json else in_words(built.name, target.name, found))
 
 
 def sibling(target: Model, library: Library) -> str:

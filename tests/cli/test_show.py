@@ -1,0 +1,33 @@
+"""`localspec show` on the real SmolLM2, and on a name that is not here."""
+
+from __future__ import annotations
+
+from command import Localspec
+
+from models import SMALL
+
+FIELDS = [
+    *("name", "folder", "source", "revision", "precision", "architecture", "context", "forms", "template"),
+    *("draft", "drafts", "target", "card", "history", "created", "sizes", "digests"),
+]
+
+
+def test_a_model_is_described(localspec: Localspec) -> None:
+    localspec.run("chat", SMALL, "Hi", "--max-tokens", "1")
+    found = localspec.run("show", SMALL, "--json").values
+    assert list(found) == FIELDS
+    assert (found["name"], found["architecture"], found["template"]) == (SMALL, "llama", True)
+    assert (found["target"], found["card"]) == (None, None)
+    assert found["sizes"]["openvino_model.bin"] > 1e8
+    assert all(len(digest) == 64 for digest in found["digests"].values())
+    told = localspec.run("show", SMALL)
+    assert told.code == 0
+    assert told.out.startswith(SMALL)
+    assert "openvino_model.bin" in told.out
+
+
+def test_a_name_that_is_not_here_has_near_ones(localspec: Localspec) -> None:
+    found = localspec.run("show", "smollm2-135")
+    assert found.code == 1
+    assert "`smollm2-135` is not in the library" in found.err
+    assert SMALL in found.err
