@@ -16,7 +16,7 @@ ROOT = Path(next(iter(localspec.__path__)))
 FLOORS = [
     {"errors", "signals"},
     {"core", "plugins", "tools"},
-    {"settings", "devices", "formats"},
+    {"settings", "devices", "formats", "recipes"},
     {"library"},
     {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"} | {"choosing"},
     {"runtime"},

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import bench, chat, console, devices, doctor, parts, prune_draft, show, tune
+from localspec.cli import bench, build, chat, console, devices, doctor, parts, prune_draft, show, tune
 from localspec.errors import LocalspecError, UsageError
 
 INTERRUPTED = 130
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("chat", help=chat.HELP, epilog=chat.EPILOG)(chat.chat)
 app.command("bench", help=bench.HELP, epilog=bench.EPILOG)(bench.bench)
+app.command("build", help=build.HELP, epilog=build.EPILOG)(build.build)
 app.command("devices", help=devices.HELP, epilog=devices.EPILOG)(devices.devices)
 app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)
 app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
