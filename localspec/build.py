@@ -45,12 +45,16 @@ DONE, FACTS = "done.json", "facts.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is built: a draft for `target` out of the model `source`, by `steps` like `prune:layers=22`."""
+    """What is built: a draft for `target` out of the model `source`, by `steps` like `prune:layers=22`.
+
+    Where it is no `draft`, it is the model itself in another form.
+    """
 
     name: str
     target: str
     source: str
     steps: tuple[str, ...]
+    draft: bool = True
 
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong step or option, before anything is loaded."""
@@ -268,11 +272,11 @@ def _filling(
         return Manifest(
             name=plan.name,
             source=f"built:{source.name}",
-            target=target.name,
+            target=target.name if plan.draft else "",
             precision=str(card.get("precision", "")),
             architecture=source.manifest.architecture,
             context=source.manifest.context,
-            history=[f"built from {source.name} for {target.name}", *plan.steps],
+            history=[f"built from {source.name}" + f" for {target.name}" * plan.draft, *plan.steps],
         )
 
     return fill

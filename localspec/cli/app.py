@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import bench, build, chat, console, devices, doctor, parts, prune_draft, show, tune
+from localspec.cli import (
+    bench,
+    build,
+    chat,
+    console,
+    devices,
+    doctor,
+    parts,
+    prune_draft,
+    quantize,
+    show,
+    tune,
+)
 from localspec.errors import LocalspecError, UsageError
 
 INTERRUPTED = 130
@@ -28,6 +40,7 @@ app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)
 app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
 
 app.command("prune-draft", help=prune_draft.HELP, epilog=prune_draft.EPILOG)(prune_draft.prune_draft)
+app.command("quantize", help=quantize.HELP, epilog=quantize.EPILOG)(quantize.quantize)
 app.command("show", help=show.HELP, epilog=show.EPILOG)(show.show)
 app.command("tune", help=tune.HELP, epilog=tune.EPILOG)(tune.tune)
 
