@@ -18,6 +18,7 @@ PROBE = 6  # rounds of a probe at most: the first one without an accepted guess 
 LONG = 100  # samples of a guess's cost, as if there had been many: outliers are held down from the first
 KEPT = 0.95  # of the rate so far is left after each round
 RARE = 0.01  # a class that is seen less often than so many times, faded, is forgotten
+GONE = 0.8  # of it where the source was refused
 STEADY = 8.0  # rounds, faded, from which on the rate so far counts
 CHANGED = 2.0  # samples that evidence from before a change is worth
 PAUSED = 8.0  # the same before a pause
@@ -201,6 +202,12 @@ class Pace:
         self._tokens = KEPT * self._tokens + tokens
         self._seconds = KEPT * self._seconds + seconds
         self._rounds = KEPT * self._rounds + 1
+
+    def refused(self) -> None:
+        """Take in that it was not wanted: the rate of rounds that it led is of a text that may be gone."""
+        self._tokens *= GONE
+        self._seconds *= GONE
+        self._rounds *= GONE
 
     def settle(self) -> None:
         """Bring the shares up to date; forget the most of what was seen when the text has changed."""

@@ -49,7 +49,7 @@ class LadderDraft(Drafter):
         device: Annotated[str, Option("its device, the target's when empty")] = "",
         threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
         runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
-        sure: Annotated[float, Option("confidence of a copy that is taken at once", least=0, most=1)] = 0.5,
+        sure: Annotated[float, Option("confidence of a copy that is taken at once", least=0, most=1)] = 0.7,
         store: Annotated[str, Option("file that keeps answers for the next time, none when empty")] = "",
     ) -> None:
         del device, threads, runs  # `runtime` has made the engine from them

@@ -160,6 +160,8 @@ class Measured(Lookahead):
             pace.least, pace.limit = 0, self._most
             if last is not None and source not in self._met:
                 continue
+            if source not in self._own:
+                pace.refused()
             pace.weigh(self._curve, alone)
             if pace.spent is None:
                 continue

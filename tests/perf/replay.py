@@ -1,10 +1,10 @@
 """Replay texts that bench recorded through a drafter and a lookahead, without a model.
 
-    python tests/perf/replay.py REPORT.json [--draft ladder] [--lookahead measured] [--costs 88,95,...]
+    python tests/perf/replay.py REPORT.json [--draft SPEC] [--model NAME] [--lookahead SPEC] [--costs 88,95,...]
 
 REPORT is a report of `localspec bench` with its runs. A guess stands when it is what the plain answer says;
-passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, guesses what they take. There is hardly any
-noise, so two ways of guessing can be told apart in seconds. Prints the speed-up of each class and of all.
+passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one, other guesses
+what they take. There is hardly any noise, so two ways of guessing can be told apart. Prints speed-ups by class.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 from collections import defaultdict
 from math import exp, log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +27,16 @@ from localspec.core.sampler import Sampler, Sampling
 from localspec.library import Library
 
 WIDTHS = (1, 2, 4, 8, 16)
+GUESS = 0.47  # of a pass: what a guess of the draft model is said to cost
 
 
 class Replayed:
     """A drafter and a lookahead that answer one recorded text after another."""
 
-    def __init__(self, draft: str, lookahead: str, costs: list[float]) -> None:
-        self.drafter = plugins.parse("drafters", draft).make(None)
+    def __init__(self, draft: str, lookahead: str, costs: list[float], engine: Any = None) -> None:
+        given = [engine, engine.vocab] if engine else []
+        self.drafter = plugins.parse("drafters", draft).make(None, *given)
+        self.engine = engine
         self.lookahead = plugins.parse("lookaheads", lookahead).make()
         self.curve = np.interp(range(300), WIDTHS, [cost / 1000 for cost in costs])
         slope = self.curve[16] - self.curve[8]
@@ -44,6 +48,14 @@ class Replayed:
         depths, sampler = [], Sampler(Sampling())
         while done < len(answer):
             draft, costs = guesses(text, self.drafter, self.lookahead, sampler, len(answer) - done - 1)
+            costs = (
+                tuple(
+                    GUESS * float(self.curve[1]) if guess.source in ("model", "") else cost
+                    for guess, cost in zip(draft, costs, strict=True)
+                )
+                if self.engine
+                else costs
+            )
             accepted = 0
             while accepted < len(draft) and draft[accepted].token == answer[done + accepted]:
                 accepted += 1
@@ -70,6 +82,7 @@ def main() -> None:
     )
     parser.add_argument("report", type=Path)
     parser.add_argument("--draft", default="ladder")
+    parser.add_argument("--model", help="a draft model, which really runs")
     parser.add_argument("--lookahead", default="measured")
     parser.add_argument("--costs", default="88,95,114,137,159")
     parser.add_argument("--each", action="store_true", help="a line for each prompt")
@@ -77,7 +90,13 @@ def main() -> None:
     report = json.loads(options.report.read_text("utf-8"))
     model = Library().find(report["model"]["name"])
     assert model is not None
-    replayed = Replayed(options.draft, options.lookahead, [float(cost) for cost in options.costs.split(",")])
+    engine = None
+    if options.model:
+        draft = Library().find(options.model)
+        assert draft is not None
+        engine = plugins.parse("engines", "openvino").make(draft.folder)
+    costs = [float(cost) for cost in options.costs.split(",")]
+    replayed = Replayed(options.draft, options.lookahead, costs, engine)
     found = defaultdict(list)
     known = {(one.suite, one.name): one for name in suites.names() for one in suites.load(name)}
     for run in report["runs"]:
