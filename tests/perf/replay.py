@@ -1,10 +1,10 @@
 """Replay texts that bench recorded through a drafter and a lookahead, without a model.
 
-    python tests/perf/replay.py REPORT.json [--draft SPEC] [--model NAME] [--lookahead SPEC] [--costs 88,95,...]
+    python tests/perf/replay.py REPORT.json [--draft SPEC] [--model NAME] [--lookahead SPEC] [--costs 88,95]
 
 REPORT is a report of `localspec bench` with its runs. A guess stands when it is what the plain answer says;
-passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one, other guesses
-what they take. There is hardly any noise, so two ways of guessing can be told apart. Prints speed-ups by class.
+passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one, other
+guesses what they take. There is hardly any noise, so two ways of guessing can be told apart.
 """
 
 from __future__ import annotations
