@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedMode
 from localspec.library import Library, Progress, verdicts
 
 if TYPE_CHECKING:
-    from localspec.core.contracts import Decoding, Engine, Lookahead, Round, Tokens
+    from localspec.core.contracts import Decoding, Drafter, Engine, Lookahead, Round, Tokens
 
 
 @dataclass(slots=True)
@@ -120,7 +121,8 @@ class Runtime:
         self.lookahead.restore(verdicts.read(self._pace))
         self.verifier = self.verifier_spec.make()
         given = (self.draft_engine, self.engine.vocab, *between) if self.draft_engine else ()
-        self.drafter = draft.make(self.target, *given)
+        self._new_drafter = partial(draft.make, self.target, *given)
+        self.drafter: Drafter = self._new_drafter()
 
     @property
     def engines(self) -> list[tuple[Making, Engine]]:
@@ -144,6 +146,14 @@ class Runtime:
     def draft_name(self) -> str | None:
         """The name of the draft model, None without one."""
         return self.draft_making.model.name if self.draft_making else None
+
+    def forget(self) -> None:
+        """Forget every text: the target's cache is empty, and the drafter has seen none.
+
+        What the lookahead has learned about costs and acceptance stays.
+        """
+        self.target.read([], rows=0)
+        self.drafter = self._new_drafter()
 
     def encode(self, text: str, *, raw: bool) -> list[int]:
         """Return the tokens of a text: `raw` ones begin as the model's texts do, rendered ones are whole."""

@@ -86,7 +86,7 @@ class Own(Contender):
     def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
         """Answer with the runtime's parts; times are the loop's own."""
         if anew:
-            self.runtime.target.read([], rows=0)
+            self.runtime.forget()
         answer, rounds = self.runtime.answer(prompt, sampling=Sampling(), max_tokens=tokens)
         depths = [last.drafted for last in rounds]
         tally = answer.tally

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tiny
 
+import models
 from localspec import devices
 from localspec.bench import compared, page, peers, race, report, setting, suites
 from localspec.bench.contenders import Answered, Contender, Own, Peer, PeerFailed
@@ -279,3 +280,12 @@ def test_quick_is_what_the_commands_take_by_default() -> None:
 
 
 Values = dict[str, Any]
+
+
+def test_an_earlier_repetition_is_no_help(home: Path) -> None:
+    loaded = Runtime(models.SMALL, Choice(draft="suffix"), Library(home), Silent())
+    copying = Own("suffix", loaded)
+    prompt = race.encoded(loaded.model, ["Name three rivers."], [], None)
+    found = [copying.answer(prompt, 24, anew=True) for _ in range(3)]
+    assert len({tuple(one.token_ids) for one in found}) == 1
+    assert all(one.accepted < 12 for one in found)  # with the first answer at hand nearly all would stand

@@ -60,7 +60,7 @@ def open_runtime(model: str, **choice: str) -> Runtime:
 
 def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:
     """Answer `prompt` greedily in a new conversation, nothing of it read before."""
-    runtime.target.read([], rows=0)
+    runtime.forget()
     answer, rounds = Chat(runtime, sampling=Sampling(), max_tokens=tokens).ask(prompt)
     for _ in rounds:
         pass
@@ -146,7 +146,7 @@ def plain(options: argparse.Namespace) -> dict[str, Any]:
 def answer_rate(runtime: Runtime, ids: list[int], tokens: int) -> float:
     """Return plain decode tokens per second, going on past the end of the turn."""
     stops, runtime.model.__dict__["stop_tokens"] = runtime.model.stop_tokens, list
-    runtime.target.read([], rows=0)
+    runtime.forget()
     answer, rounds = runtime.answer(ids, sampling=Sampling(), max_tokens=tokens)
     times = [perf_counter() for _ in rounds]
     runtime.model.__dict__["stop_tokens"] = stops
