@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tiny
+from desk import IDLE, LAYERS, Desk
 
 from localspec.core.contracts import Artifact, Text
 from localspec.formats.gguf import GgufFile
@@ -16,29 +15,6 @@ from localspec.formats.ir import import_weights
 from localspec.formats.paged import read_stateful
 from localspec.formats.reading import Reading
 from localspec.library import Silent, importing
-
-IDLE = (1, 2, 3, 4)  # layers that add nothing to what goes through them
-LAYERS = 6
-
-
-class Desk:
-    """A build that keeps what it is told."""
-
-    def __init__(self, texts: Sequence[Text], passes: Sequence[float]) -> None:
-        self._texts, self._passes = texts, passes
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def step(self, title: str) -> None:
-        self.lines.append(title)
-
-    def texts(self) -> Sequence[Text]:
-        return self._texts
-
-    def passes(self) -> Sequence[float]:
-        return self._passes
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +54,3 @@ def into(tmp_path: Path) -> Path:
     folder = tmp_path / "into"
     folder.mkdir()
     return folder
-
-
-def rows(folder: Path, text: list[int]) -> Any:
-    return Reading(read_stateful(folder / "openvino_model.xml")).logits(text).copy()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import IDLE, LAYERS, Desk, rows
+from desk import IDLE, LAYERS, Desk, rows
 
 from localspec import plugins
 from localspec.core.contracts import Artifact

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from conftest import Desk, rows
+from desk import Desk, rows
 from tokenizers import Tokenizer
 
 from localspec import plugins

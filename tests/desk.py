@@ -1,0 +1,38 @@
+"""What the tests of steps share: a build that keeps what it is told, and the rows of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from localspec.core.contracts import Text
+from localspec.formats.paged import read_stateful
+from localspec.formats.reading import Reading
+
+IDLE = (1, 2, 3, 4)  # layers that add nothing to what goes through them
+LAYERS = 6
+
+
+class Desk:
+    """A build that keeps what it is told."""
+
+    def __init__(self, texts: Sequence[Text], passes: Sequence[float]) -> None:
+        self._texts, self._passes = texts, passes
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def step(self, title: str) -> None:
+        self.lines.append(title)
+
+    def texts(self) -> Sequence[Text]:
+        return self._texts
+
+    def passes(self) -> Sequence[float]:
+        return self._passes
+
+
+def rows(folder: Path, text: list[int]) -> Any:
+    return Reading(read_stateful(folder / "openvino_model.xml")).logits(text).copy()
