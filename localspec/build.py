@@ -28,7 +28,17 @@ from localspec.formats.ir import import_weights
 from localspec.formats.paged import read_stateful
 from localspec.formats.reading import Reading
 from localspec.formats.safetensors import SafetensorsFolder
-from localspec.library import Library, Manifest, Model, Progress, compiled_folder, disk, importing
+from localspec.library import (
+    Library,
+    Manifest,
+    Model,
+    Progress,
+    catalogue,
+    check_name,
+    compiled_folder,
+    disk,
+    importing,
+)
 from localspec.library.locks import locked
 from localspec.library.model import GRAPH, write_json
 from localspec.runtime import Runtime
@@ -36,9 +46,7 @@ from localspec.runtime import Runtime
 CARD = "card.json"
 ANSWER = 96  # tokens of an answer that the target writes for calibration
 CONTEXT = 64  # tokens before passes whose costs are measured
-SANE = (
-    3.0  # times the source's perplexity on the target's texts at most: beyond it a cut is no language model
-)
+SANE = 3.0  # times the source's perplexity at most: beyond it a cut is no language model
 KEPT_OUT = -60000.0  # logits below it are of tokens that a draft never guesses
 DONE, FACTS = "done.json", "facts.json"
 
@@ -57,7 +65,10 @@ class Plan:
     draft: bool = True
 
     def check(self) -> None:
-        """Raise UnknownName or BadValue for a wrong step or option, before anything is loaded."""
+        """Raise UnknownName or BadValue for a wrong name, step or option, before anything is loaded."""
+        check_name(self.name)
+        if catalogue.lookup(self.name):
+            raise BadValue(f"`{self.name}` is a name of the catalogue", "Choose another `--name`")
         for text in self.steps:
             plugins.parse("steps", text)
 
@@ -140,14 +151,10 @@ class Desk:
     def _answered(self) -> dict[str, Any]:
         """Let the target answer, with whatever draft it has by now, and measure its passes."""
         runtime = Runtime(self._target.name, Choice(engine="openvino"), self._library, self._progress)
-        template, texts = runtime.model.template(), []
+        texts = []
         for number, prompt in enumerate(self._prompts, 1):
             self._progress.step(f"{self._target.name} answers prompt {number} of {len(self._prompts)}")
-            if template is None:
-                tokens = runtime.encode(prompt, raw=True)
-            else:
-                shown = template.render([{"role": "user", "content": prompt}])
-                tokens = runtime.encode(shown, raw=False)
+            tokens = runtime.question(prompt)
             answer, rounds = runtime.answer(tokens, sampling=Sampling(), max_tokens=ANSWER)
             for _ in rounds:
                 pass

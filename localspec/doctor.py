@@ -89,7 +89,7 @@ def _texts(runtime: Runtime) -> list[Record]:
     """Compare greedy answers with four guesses a round to plain ones."""
     found = []
     for prompt in PROMPTS:
-        tokens = _encoded(runtime, prompt)
+        tokens = runtime.question(prompt)
         plain = _greedy(runtime, tokens, plugins.parse("drafters", OFF_PART).make(runtime.target))
         drafted = _greedy(runtime, tokens, runtime.drafter)
         record = _compared(prompt, tokens, _told(plain), _told(drafted), runtime.engine)
@@ -108,7 +108,7 @@ def _agreement(runtime: Runtime) -> list[Record] | None:
     target, none = Cursor(engine.session()), plugins.parse("drafters", OFF_PART)
     found = []
     for prompt in PROMPTS:
-        tokens = _encoded(runtime, prompt)
+        tokens = runtime.question(prompt)
         theirs = _greedy(runtime, tokens, none.make(runtime.target))
         ours = _greedy(runtime, tokens, none.make(target), target)
         found.append(_compared(prompt, tokens, _told(ours), _told(theirs), engine))
@@ -139,13 +139,6 @@ def _compared(prompt: str, tokens: list[int], plain: list[int], other: list[int]
     found = first_difference(plain, other, engine=engine, prompt=tokens, tolerance=ROUNDED)
     record: Record = {"prompt": prompt, "tokens": len(plain), "same": found is None or found.tie}
     return record if found is None else record | {"differs_at": found.at, "gap": round(found.gap, 4)}
-
-
-def _encoded(runtime: Runtime, prompt: str) -> list[int]:
-    template = runtime.model.template()
-    if template is None:
-        return runtime.encode(prompt, raw=True)
-    return runtime.encode(template.render([{"role": "user", "content": prompt}]), raw=False)
 
 
 def _draft_ratio(runtime: Runtime, curve: Record) -> float | None:

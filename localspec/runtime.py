@@ -160,6 +160,13 @@ class Runtime:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return [*self.model.first_tokens(), *ids] if raw else ids
 
+    def question(self, text: str) -> list[int]:
+        """Return the tokens of a conversation's first turn; the bare text where there is no chat template."""
+        template = self.model.template()
+        if template is None:
+            return self.encode(text, raw=True)
+        return self.encode(template.render([{"role": "user", "content": text}]), raw=False)
+
     def answer(
         self,
         prompt: Tokens,

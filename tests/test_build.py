@@ -132,6 +132,17 @@ def test_a_name_that_is_taken_is_refused(library: Library, gguf: Path) -> None:
         build(plan(gguf, name), PROMPTS, library, Silent())
 
 
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", ".hidden", "a..b", "smollm2-135m"])
+def test_a_name_that_cannot_be_one_is_refused_and_nothing_is_touched(
+    library: Library, gguf: Path, name: str
+) -> None:
+    library.home.mkdir()
+    (library.home / "mine").write_text("precious")
+    with pytest.raises(BadValue):
+        build(plan(gguf, name), PROMPTS, library, Silent())
+    assert [path.name for path in library.home.iterdir()] == ["mine"]
+
+
 @pytest.mark.parametrize("step", ["shrink", "prune:layer=3"])
 def test_a_wrong_step_is_refused_before_anything_is_loaded(library: Library, gguf: Path, step: str) -> None:
     with pytest.raises(UnknownName):

@@ -49,9 +49,9 @@ def prune_draft(
     asked = read(prompts)
     with Terminal() as progress:
         target = library.resolve(model, progress)
-        cut = source or sibling(target, library)
+        cut = library.resolve(source or sibling(target, library), progress).name
         steps = [f"quantize:bits={bits}", f"prune:layers={layers}", f"trim_vocab:tokens={vocab}"]
-        plan = Plan(name or f"{Path(cut).stem}-draft", target.name, cut, tuple(steps))
+        plan = Plan(name or f"{cut}-draft", target.name, cut, tuple(steps))
         built = build(plan, asked, library, progress)
     found = card(built)
     print(json.dumps(found, ensure_ascii=False) if as_json else in_words(built.name, target.name, found))

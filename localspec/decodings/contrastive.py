@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from localspec.core.contracts import Decoding, HiddenStates, Row, Rows, Tokens
 from localspec.core.cursor import Cursor
+from localspec.core.sampler import top
 from localspec.errors import BadValue
 from localspec.plugins import Option
 
@@ -101,6 +102,5 @@ def softmax(row: Row) -> NDArray[np.float64]:
 
 def likeliest(row: Row, count: int) -> NDArray[np.int64]:
     """Return the `count` tokens of the highest logits, likeliest first."""
-    count = min(count, len(row))
-    found = np.argpartition(-row, count - 1)[:count]
+    found = top(row, count)
     return found[np.argsort(-row[found], kind="stable")]

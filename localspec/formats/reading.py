@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -52,11 +53,16 @@ class Reading:
         return median(spent[2:])
 
     def _read(self, tokens: Tokens, past: int) -> None:
-        count = len(tokens)
-        inputs = {
-            "input_ids": np.array([tokens], np.int64).reshape(1, -1),
-            "attention_mask": np.ones((1, past + count), np.int64),
-            "position_ids": np.arange(past, past + count, dtype=np.int64)[None],
-            "beam_idx": np.zeros(1, np.int32),
-        }
-        self._request.infer({name: value for name, value in inputs.items() if name in self._named})
+        self._request.infer(inputs(self._named, tokens, past))
+
+
+def inputs(names: Collection[str], tokens: Tokens, past: int = 0) -> dict[str, Any]:
+    """Return what a stateful graph, whose inputs have these `names`, reads `tokens` behind `past` ones by."""
+    count = len(tokens)
+    every = {
+        "input_ids": np.array(tokens, np.int64)[None],
+        "attention_mask": np.ones((1, past + count), np.int64),
+        "position_ids": np.arange(past, past + count, dtype=np.int64)[None],
+        "beam_idx": np.zeros(1, np.int32),
+    }
+    return {name: value for name, value in every.items() if name in names}

@@ -7,7 +7,7 @@ from localspec.library.manifest import Manifest
 from localspec.library.model import Model
 from localspec.library.progress import Progress, Silent, Terminal
 from localspec.library.sources import Source
-from localspec.library.store import Library, compiled_folder, home
+from localspec.library.store import Library, check_name, compiled_folder, home
 
 __all__ = [
     "Entry",
@@ -18,6 +18,7 @@ __all__ = [
     "Silent",
     "Source",
     "Terminal",
+    "check_name",
     "compiled_folder",
     "home",
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from localspec.errors import UnknownModel, UnsupportedModel, suggestion
+from localspec.errors import BadValue, UnknownModel, UnsupportedModel, suggestion
 from localspec.formats.files import weight_files
 from localspec.library import catalogue, disk, importing, manifest
 from localspec.library.arrival import Arrival, Graph
@@ -24,6 +24,18 @@ from localspec.library.progress import Progress
 from localspec.library.sources import Source
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+def check_name(name: str) -> None:
+    """Raise BadValue for what cannot be a model's name: it is a folder's name too."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise BadValue(
+            f"`{name}` cannot be a model's name",
+            "Use letters, digits, `-`, `_` and `.`, a letter or digit first",
+        )
 
 
 def home() -> Path:
@@ -99,8 +111,10 @@ class Library:
     def add(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0) -> Model:
         """Add a model that `fill` makes in the folder it is given, unless one of that name is here.
 
-        The folder gets its final name only when everything is written; `needed` bytes must be free.
+        The folder gets its final name only when everything is written; `needed` bytes must be free. Raises
+        BadValue for a name that cannot be one.
         """
+        check_name(name)
         with locked(self.models, name, progress):
             return self.find(name) or self._make(name, fill, progress, needed)
 

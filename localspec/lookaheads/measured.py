@@ -63,7 +63,7 @@ class Measured(Lookahead):
             self._see(guess)
         offered = isinstance(step, Offer)
         self._met.setdefault(source, offered)
-        pace = self._paces.get(source) or self._paces.setdefault(source, Pace())
+        pace = self._pace(source)
         if not self._curve or self._plain or count >= self._most:
             return False
         own = self._own.get(source, 0)
@@ -120,10 +120,16 @@ class Measured(Lookahead):
     def _forget(self) -> None:
         self._names, self._own, self._survival = [], {}, [1.0]
 
+    def _pace(self, source: str) -> Pace:
+        """Return what is known of a source, nothing of a new one."""
+        if source not in self._paces:
+            self._paces[source] = Pace()
+        return self._paces[source]
+
     def _see(self, guess: Guess) -> None:
         """Take in a new guess of this round."""
         name = class_of(guess.source, guess.confidence, len(self._names))
-        pace = self._paces.get(guess.source) or self._paces.setdefault(guess.source, Pace())
+        pace = self._pace(guess.source)
         share = pace.shares.at(len(self._names))
         self._survival.append(self._survival[-1] * pace.chance(share, name))
         self._names.append(name)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
 from localspec.core.contracts import Artifact, Site, Step
 from localspec.errors import BadValue, MissingExtra
 from localspec.formats.files import copy_beside
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
+from localspec.formats.reading import inputs
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -74,14 +73,4 @@ class Quantize(Step):
     def _inputs(self, model: Any) -> list[dict[str, Any]]:
         """Return texts of the target as inputs of the graph."""
         names = {port.any_name for port in model.inputs}
-        found = []
-        for text in self._site.texts()[:SHOWN]:
-            tokens = [*text.prompt, *text.answer]
-            every = {
-                "input_ids": np.array([tokens], np.int64),
-                "attention_mask": np.ones((1, len(tokens)), np.int64),
-                "position_ids": np.arange(len(tokens), dtype=np.int64)[None],
-                "beam_idx": np.zeros(1, np.int32),
-            }
-            found.append({name: value for name, value in every.items() if name in names})
-        return found
+        return [inputs(names, [*text.prompt, *text.answer]) for text in self._site.texts()[:SHOWN]]
