@@ -150,16 +150,8 @@ def test_a_wrong_step_is_refused_before_anything_is_loaded(library: Library, ggu
 
 
 def test_another_vocabulary_is_refused(library: Library, gguf: Path, tmp_path: Path) -> None:
-    def other(writer: Any) -> None:
-        writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre("smollm")
-        writer.add_token_list(["<|im_end|>", *map(chr, range(125, 32, -1)), "ab", "<|endoftext|>"])
-        writer.add_token_types([3, *[1] * 94, 3])
-        writer.add_token_merges(["a b"])
-        writer.add_eos_token_id(0)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "add_vocabulary", other)
+        patch.setattr(tiny, "add_vocabulary", tiny.add_letters_backwards)
         foreign = tiny.write_gguf(tiny.make("llama", "Q8_0"), tmp_path / "foreign.gguf")
     with pytest.raises(VocabularyMismatch, match="writes other tokens"):
         build(Plan("cut", str(gguf), str(foreign), STEPS), PROMPTS, library, Silent())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -241,20 +240,11 @@ def test_what_a_lookahead_learned_is_there_the_next_time(
 @pytest.fixture
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model that has the same letters as other tokens."""
-    monkeypatch.setattr(tiny, "add_vocabulary", add_letters_backwards)
+    monkeypatch.setattr(tiny, "add_vocabulary", tiny.add_letters_backwards)
     path = tiny.write_gguf(tiny.make("llama", "Q8_0", seed=1), tmp_path / "foreign.gguf")
     monkeypatch.undo()
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     return path
-
-
-def add_letters_backwards(writer: Any) -> None:
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(["<|im_end|>", *map(chr, range(125, 32, -1)), "ab", "<|endoftext|>"])
-    writer.add_token_types([3, *[1] * 94, 3])
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(0)
 
 
 def test_a_draft_with_another_vocabulary_is_translated_and_it_is_said(

@@ -148,6 +148,16 @@ def add_vocabulary(writer: gguf.GGUFWriter) -> None:
     writer.add_eos_token_id(95)
 
 
+def add_letters_backwards(writer: gguf.GGUFWriter) -> None:
+    """Give the model the same texts in another order: a vocabulary of its own."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(["<|im_end|>", *map(chr, range(125, 32, -1)), "ab", "<|endoftext|>"])
+    writer.add_token_types([3, *[1] * 94, 3])
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(0)
+
+
 def write_gguf(tiny: Tiny, path: Path, **metadata: Any) -> Path:
     """Write the model as llama.cpp stores it; `metadata` are more values of the architecture."""
     writer = gguf.GGUFWriter(path, tiny.family)
