@@ -14,15 +14,11 @@ from localspec.choosing import OFF_PART, Choice, Making, engine_spec
 from localspec.core.contracts import Drafter, Engine, Round
 from localspec.core.costs import curves, pass_milliseconds
 from localspec.core.cursor import Cursor
-from localspec.core.decode import decode
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.core.proof import why_no_rewind
-from localspec.core.sampler import Sampler, Sampling
-from localspec.core.settle import Settler
-from localspec.core.tokenizer import TextStream
 from localspec.errors import PromptError
 from localspec.library import Library, Progress, verdicts
-from localspec.runtime import Runtime
+from localspec.runtime import Runtime, greedy
 
 PROMPTS = (
     "Count from one to ten in words.",
@@ -118,16 +114,7 @@ def _agreement(runtime: Runtime) -> list[Record] | None:
 def _greedy(
     runtime: Runtime, prompt: list[int], drafter: Drafter, target: Cursor | None = None
 ) -> list[Round]:
-    """Return the rounds of a greedy answer; the target has read the prompt but for its last token."""
-    target = target or runtime.target
-    target.read([], rows=0)
-    target.read(prompt[:-1], rows=0)
-    settler = Settler(
-        TextStream(runtime.tokenizer), stop_tokens=runtime.model.stop_tokens(), stop=(), room=ANSWER
-    )
-    lookahead = plugins.parse("lookaheads", f"fixed:tokens={GUESSES}").make()
-    verifier = plugins.parse("verifiers", "exact").make()
-    return list(decode(prompt, target, drafter, lookahead, verifier, Sampler(Sampling()), settler))
+    return greedy(runtime, prompt, drafter, guesses=GUESSES, room=ANSWER, target=target)
 
 
 def _told(rounds: Sequence[Round]) -> list[int]:

@@ -62,6 +62,30 @@ class Answer:
         return len(self.token_ids) / spent if spent > 0 else 0.0
 
 
+def greedy(
+    runtime: Runtime,
+    prompt: Tokens,
+    drafter: Drafter,
+    *,
+    guesses: int,
+    room: int,
+    target: Cursor | None = None,
+) -> list[Round]:
+    """Return the rounds of a greedy answer of at most `room` tokens, with `guesses` a round of `drafter`.
+
+    The runtime's target, or another one of the same model, has read the prompt but for its last token.
+    """
+    target = target or runtime.target
+    target.read([], rows=0)
+    target.read(prompt[:-1], rows=0)
+    settler = Settler(
+        TextStream(runtime.tokenizer), stop_tokens=runtime.model.stop_tokens(), stop=(), room=room
+    )
+    lookahead = plugins.parse("lookaheads", f"fixed:tokens={guesses}").make()
+    verifier = plugins.parse("verifiers", "exact").make()
+    return list(decode(list(prompt), target, drafter, lookahead, verifier, Sampler(Sampling()), settler))
+
+
 class Runtime:
     """A model that answers, with its draft. One text at a time; the cache is kept from text to text."""
 
@@ -162,10 +186,7 @@ class Runtime:
 
     def question(self, text: str) -> list[int]:
         """Return the tokens of a conversation's first turn; the bare text where there is no chat template."""
-        template = self.model.template()
-        if template is None:
-            return self.encode(text, raw=True)
-        return self.encode(template.render([{"role": "user", "content": text}]), raw=False)
+        return self.model.encode_chat([{"role": "user", "content": text}])
 
     def answer(
         self,

@@ -17,7 +17,7 @@ FLOORS = [
     {"errors", "signals"},
     {"core", "plugins", "tools"},
     {"settings", "devices", "formats", "recipes"},
-    {"library"},
+    {"library", "training"},
     {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"} | {"choosing"},
     {"runtime"},
     {"chat", "bench", "doctor", "build"},
@@ -27,7 +27,7 @@ FLOORS = [
 ]
 PARTS = {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"}
 HEAVY = {
-    *("openvino", "openvino_genai", "llama_cpp", "torch", "transformers", "nncf", "fastapi"),
+    *("openvino", "openvino_genai", "llama_cpp", "torch", "transformers", "nncf", "peft", "fastapi"),
     *("huggingface_hub", "tokenizers", "gguf", "jinja2"),
 }
 

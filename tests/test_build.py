@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tiny
 
-from localspec import build as building
-from localspec.build import Plan, build, card
+from localspec import building
+from localspec.building import Plan, build, card
 from localspec.choosing import Choice
 from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, BrokenModel, UnknownName, VocabularyMismatch

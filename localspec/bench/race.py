@@ -163,13 +163,7 @@ def _compare(
 
 def encoded(model: Model, turns: Sequence[str], history: Sequence[str], system: str | None) -> list[int]:
     """Return the tokens of a conversation: its user's turns with the answers between them."""
-    template, tokenizer = model.template(), model.tokenizer()
-    if template is None:
-        ids: list[int] = tokenizer.encode("\n\n".join(turns), add_special_tokens=False).ids
-        return [*model.first_tokens(), *ids]
-    rendered = template.render(list(_messages(turns, history, system)))
-    found: list[int] = tokenizer.encode(rendered, add_special_tokens=False).ids
-    return found
+    return model.encode_chat(list(_messages(turns, history, system)))
 
 
 def _messages(turns: Sequence[str], history: Sequence[str], system: str | None) -> Iterator[dict[str, Any]]:

@@ -23,8 +23,8 @@ def build(
 ) -> None:
     """Build what the recipe says and print its card."""
     from localspec import recipes
-    from localspec.build import Plan, card
-    from localspec.build import build as make
+    from localspec.building import Plan, card
+    from localspec.building import build as make
     from localspec.library import Library, Terminal
 
     found = recipes.load(recipe)

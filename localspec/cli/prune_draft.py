@@ -11,6 +11,7 @@ import typer
 from localspec.errors import BadValue
 
 if TYPE_CHECKING:
+    from localspec.building import Asked
     from localspec.library import Library, Model
 
 HELP = """Build a draft for MODEL: fewer bits, fewer layers, fewer tokens to choose from.
@@ -42,7 +43,7 @@ def prune_draft(
     as_json: Annotated[bool, typer.Option("--json", help="Print its card as JSON.")] = False,
 ) -> None:
     """Build the draft and print its card."""
-    from localspec.build import Plan, build, card
+    from localspec.building import Plan, build, card
     from localspec.library import Library, Terminal
 
     library = Library()
@@ -67,12 +68,16 @@ def sibling(target: Model, library: Library) -> str:
     return min(whole, key=lambda one: sum(one.manifest.sizes.values()), default=target).name
 
 
-def read(file: Path | None) -> list[str]:
+def read(file: Path | None) -> list[Asked]:
     """Return prompts: of a file of JSON lines or of plain lines, else those of the quick suite."""
     from localspec.bench import suites
+    from localspec.building import Asked
+
+    def first(suite: str) -> list[Asked]:
+        return [Asked(prompt.kind, prompt.turns[0]) for prompt in suites.load(suite)]
 
     if file is None:
-        return [prompt.turns[0] for prompt in suites.load(suites.QUICK)]
+        return first(suites.QUICK)
     try:
         lines = [line for line in file.read_text("utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -82,8 +87,8 @@ def read(file: Path | None) -> list[str]:
     if not lines:
         raise BadValue(f"`{file}` has no prompts", "Write one a line")
     if lines[0].lstrip().startswith("{"):
-        return [prompt.turns[0] for prompt in suites.load(str(file))]
-    return lines
+        return first(str(file))
+    return [Asked(file.stem, line) for line in lines]
 
 
 def in_words(name: str, target: str, found: dict[str, Any]) -> str:

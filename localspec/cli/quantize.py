@@ -27,7 +27,7 @@ def quantize(
     as_json: Annotated[bool, typer.Option("--json", help="Print its card as JSON.")] = False,
 ) -> None:
     """Build the model and print its card."""
-    from localspec.build import Plan, build, card
+    from localspec.building import Plan, build, card
     from localspec.library import Library, Terminal
 
     options = [f"bits={bits}", f"zero={'on' if zero else 'off'}", f"method={method}"]

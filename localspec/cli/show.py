@@ -36,7 +36,7 @@ def show(
 
 def described(model: Model, library: Library) -> dict[str, Any]:
     """Return what is known of a model as plain values; sizes are bytes, `context` is tokens."""
-    from localspec.build import card
+    from localspec.building import card
 
     about = model.manifest
     return {

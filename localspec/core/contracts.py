@@ -239,14 +239,33 @@ class Site(Protocol):
     def say(self, line: str) -> None:
         """Tell the user what was found."""
 
-    def step(self, title: str) -> None:
-        """Begin a part of the work."""
+    def step(self, title: str, total: int | None = None) -> None:
+        """Begin a part of the work, of `total` bytes where that is known."""
 
     def texts(self) -> Sequence[Text]:
         """Return texts that the target wrote, by whose tokens a draft is judged."""
 
     def passes(self) -> Sequence[float]:
         """Return the seconds of the target's passes over 1, 2, ... tokens."""
+
+    def weights(self, of: str) -> Path:
+        """Return the GGUF file or the safetensors folder of the `target`, or of the `source` that is cut.
+
+        Raises UnsupportedModel for a model that has neither.
+        """
+
+    def turns(self) -> Sequence[tuple[Tokens, Tokens]]:
+        """Return what the target reads before and behind what a user says, for each kind of user."""
+
+    def prompts(self) -> Sequence[Tokens]:
+        """Return prompts that the user gave to learn from, none where the target is to invent them."""
+
+    def ends(self) -> Sequence[int]:
+        """Return the tokens that end an answer of the target."""
+
+    @property
+    def kept(self) -> Path:
+        """A folder that outlives a build that was killed."""
 
 
 class Step(ABC):

@@ -5,8 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from localspec.errors import BrokenModel
 from localspec.formats import architecture
@@ -15,7 +20,7 @@ from localspec.formats.gguf import GgufFile
 from localspec.formats.graph import Graph
 from localspec.formats.paged import first_line
 from localspec.formats.safetensors import SafetensorsFolder
-from localspec.formats.weights import FolderWeights, GgufWeights, Weights
+from localspec.formats.weights import FolderWeights, GgufWeights, StateWeights, Weights
 
 
 class Progress(Protocol):
@@ -53,17 +58,39 @@ def import_weights(
     else:
         shape, precision = architecture.of_folder(source), "INT8"
         weights = FolderWeights(source, plain=plain)
+    _write(shape, weights, into, progress, source.path)
+    return {"precision": "FP16" if plain else precision}
+
+
+def import_state(
+    path: Path, state: Mapping[str, NDArray[np.float32]], layers: int, into: Path, progress: Progress
+) -> dict[str, str]:
+    """Write the graph of a torch model that was made of the file or folder `path` and changed since.
+
+    `state` are its tensors in float32 by Hugging Face's names, `layers` the number that is left.
+    """
+    if path.is_dir():
+        folder = SafetensorsFolder.open(path)
+        shape, tied = architecture.of_folder(folder), bool(folder.config.get("tie_word_embeddings"))
+    else:
+        file = GgufFile.open(path)
+        shape, tied = architecture.of_gguf(file), "output.weight" not in file.tensors
+    shape = replace(shape, layers=layers, interleaved=False)  # as torch has it
+    _write(shape, StateWeights(state, tied=tied), into, progress, path)
+    return {"precision": "FP16"}
+
+
+def _write(shape: Architecture, weights: Weights, into: Path, progress: Progress, path: Path) -> None:
     graph = Graph(shape, weights)
     try:
         model = graph.model()
     except (ValueError, RuntimeError) as error:
-        what = f"`{source.path}` says one shape and its tensors have another: {first_line(error)}"
+        what = f"`{path}` says one shape and its tensors have another: {first_line(error)}"
         raise BrokenModel(what, "Fetch it again") from error
     progress.step("Writing the OpenVINO model")
     save(model, into)
     if not (into / "config.json").exists():
         (into / "config.json").write_text(json.dumps(config(shape, graph.vocab), indent=2) + "\n", "utf-8")
-    return {"precision": "FP16" if plain else precision}
 
 
 def save(model: Any, into: Path) -> None:

@@ -9,15 +9,16 @@ import math
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
+import psutil
 
 from localspec.errors import BrokenModel, TooLittleMemory, UnknownDevice, UnsupportedModel, no_such_layer
 from localspec.formats.architecture import Architecture, of_gguf
@@ -27,6 +28,9 @@ from localspec.formats.split import Parts
 from localspec.formats.weights import THEIRS, GgufWeights
 
 ROTARY = "inv_freq"  # the only buffers of the families that GGUF is read for
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _loaded: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 _loading = threading.Lock()
@@ -82,9 +86,23 @@ def out_of_memory(place: Any, what: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         asked = re.search(r"allocate ([\d.]+) (\w)iB", str(error))
-        free = _free(place)
+        free = free_memory(place)
         needed = float(asked[1]) * 1024 ** (1 + "KMGT".index(asked[2])) if asked else free
         raise TooLittleMemory(what, int(needed), free) from None
+
+
+def out_of_memory_halves(items: list[T], run: Callable[[list[T]], list[R]]) -> list[R]:
+    """Return what `run` makes of all `items`, of half of them at a time where a card is too full for more."""
+    import torch
+
+    try:
+        return run(items)
+    except torch.OutOfMemoryError:
+        if len(items) < 2:
+            raise
+    torch.cuda.empty_cache()
+    half = len(items) // 2
+    return out_of_memory_halves(items[:half], run) + out_of_memory_halves(items[half:], run)
 
 
 def cut(model: Any, layer: int) -> Parts | None:
@@ -161,20 +179,43 @@ def _silent() -> Iterator[None]:
         yield
 
 
+def own(path: Path, place: Any, kept: Sequence[int] | None = None) -> Any:
+    """Return the model of `path` in float32, to be changed: it shares nothing with those of `load`.
+
+    `kept` are the layers that it keeps, None for all. Raises what `load` raises, and UnsupportedModel for a
+    family whose layers are in no list.
+    """
+    import torch
+
+    with _silent():
+        model = _of_folder(path, torch.float32) if path.is_dir() else _of_gguf(path, torch.float32)
+    if kept is not None:
+        layers = getattr(model.base_model, "layers", None)
+        if not isinstance(layers, torch.nn.ModuleList):
+            raise UnsupportedModel(f"`{path}` keeps its layers where they cannot be taken out")
+        model.base_model.layers = torch.nn.ModuleList(layers[layer] for layer in kept)
+        model.config.num_hidden_layers = len(kept)
+        types = getattr(model.config, "layer_types", None)
+        if types:
+            model.config.layer_types = [types[layer] for layer in kept]
+    _check_memory(path, model, place)
+    return model.to(place)
+
+
 def _check_memory(path: Path, model: Any, place: Any) -> None:
     if place.type != "cuda":
         return
     needed = sum(found.numel() * found.element_size() for found in model.parameters())
-    if needed > _free(place):
-        raise TooLittleMemory(path.name, needed, _free(place))
+    if needed > free_memory(place):
+        raise TooLittleMemory(path.name, needed, free_memory(place))
 
 
-def _free(place: Any) -> int:
-    """Return the bytes that are free on a card, those included that torch holds ready."""
+def free_memory(place: Any) -> int:
+    """Return the bytes that are free on a device, those included that torch holds ready."""
     import torch
 
     if place.type != "cuda":
-        return 0
+        return int(psutil.virtual_memory().available)
     ready = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
     return int(torch.cuda.mem_get_info(place)[0] + ready)
 

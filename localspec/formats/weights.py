@@ -6,7 +6,7 @@ Names are llama.cpp's without `.weight`: `token_embd`, `blk.0.attn_q`, `output_n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -122,6 +122,28 @@ class FolderWeights:
         _need(self._folder, theirs)
         values = self._folder.array(theirs)
         return self._rounded(lambda rows: values[rows], len(values))
+
+    table = matrix
+
+
+class StateWeights:
+    """Tensors of a torch model by Hugging Face's names, [rows, columns] in float32; matrices in float16."""
+
+    def __init__(self, state: Mapping[str, NDArray[np.float32]], *, tied: bool) -> None:
+        self._state, self._tied = state, tied
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a tensor of that name."""
+        return not (name == "output.weight" and self._tied) and _theirs(name) in self._state
+
+    def vector(self, name: str) -> NDArray[np.float32]:
+        """Return a norm or a bias."""
+        return self._state[_theirs(name)]
+
+    def matrix(self, name: str) -> Affine:
+        """Return a matrix in float16."""
+        values = self._state[_theirs(name + ".weight")]
+        return sixteen_bits(lambda rows: values[rows], len(values))
 
     table = matrix
 

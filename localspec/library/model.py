@@ -80,6 +80,15 @@ class Model:
             with_tools=sources.get("tool_use"),
         )
 
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Return the tokens that ask for the next turn; the bare texts where there is no chat template."""
+        template = self.template()
+        if template is None:
+            text, first = "\n\n".join(str(message["content"]) for message in messages), self.first_tokens()
+        else:
+            text, first = template.render(messages), []
+        return [*first, *self.tokenizer().encode(text, add_special_tokens=False).ids]
+
     def generation(self) -> dict[str, Any]:
         """Return how the model's makers sample from it; empty when they do not say."""
         return {name: self._generation[name] for name in SAMPLING if self._generation.get(name) is not None}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,14 +64,14 @@ class Quantize(Step):
         except ImportError:
             raise MissingExtra("nncf", "quant") from None
         kind = "ASYM" if self._zero else "SYM"
-        mode = nncf.CompressWeightsMode[f"INT{self._bits}_{kind}"]
-        if self._bits == 8:
-            return nncf.compress_weights(model, mode=mode)
-        asked = METHODS[self._method]
-        dataset = nncf.Dataset(self._inputs(model)) if asked else None
-        return nncf.compress_weights(
-            model, mode=mode, group_size=self._group, ratio=self._ratio, dataset=dataset, **asked
-        )
+        asked: dict[str, Any] = {"mode": nncf.CompressWeightsMode[f"INT{self._bits}_{kind}"]}
+        if self._bits == 4:
+            asked |= {"group_size": self._group, "ratio": self._ratio} | METHODS[self._method]
+        if self._method != PLAIN:
+            asked["dataset"] = nncf.Dataset(self._inputs(model))
+        nncf.set_log_level(logging.ERROR)
+        with redirect_stdout(StringIO()):  # its tables and bars
+            return nncf.compress_weights(model, **asked)
 
     def _inputs(self, model: Any) -> list[dict[str, Any]]:
         """Return texts of the target as inputs of the graph."""

@@ -1,0 +1,125 @@
+"""Is a model that was built sound, and what is it worth? Nothing that is not sound gets into the library."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec import plugins
+from localspec.building.desk import Desk
+from localspec.core.contracts import Artifact, Engine, Round, Rows, Text, Tokens
+from localspec.core.cutting import worth
+from localspec.core.judging import agreed
+from localspec.core.parity import ROUNDED, first_difference
+from localspec.core.proof import why_no_rewind
+from localspec.errors import BrokenModel
+from localspec.formats.paged import read_stateful
+from localspec.formats.reading import Reading
+from localspec.library import compiled_folder
+from localspec.library.model import GRAPH
+from localspec.runtime import Runtime, greedy
+
+SANE = 3.0  # times the source's perplexity at most: beyond it a cut is no language model
+KEPT_OUT = -60000.0  # logits below it are of tokens that a draft never guesses
+TOLD = ("localspec", "openvino", "nncf", "torch")  # whose versions a card has
+
+
+def check(made: Artifact, source: Path, site: Desk, *, draft: bool) -> dict[str, Any]:
+    """Return the card of what was `made`: what it agrees with, costs, promises and gives.
+
+    `source` is the folder of the graph that its perplexity is held against. A `draft` races against plain
+    decoding. Raises BrokenModel for what is no language model, or cannot take guesses back.
+    """
+    site.step("Checking the draft")
+    texts, passes = site.texts(), site.passes()
+    before = perplexity(texts, Reading(read_stateful(source / GRAPH)).logits)
+    reading = Reading(read_stateful(made.folder / GRAPH))
+    (stood,) = agreed(texts, reading.logits)
+    guess, ratio = reading.seconds(), perplexity(texts, reading.logits) / before
+    del reading
+    if not ratio <= SANE:
+        raise BrokenModel(
+            f"The draft is no language model any more: its perplexity is {ratio:.1f} times that before",
+            "Keep more layers",
+        )
+    promised = worth(stood, guess, passes)
+    found = dict(made.facts) | {
+        "agreement": _share(stood),
+        "agreement_by_class": _by_class(site.kinds(), stood),
+        "cost_ratio": round(guess / passes[0], 4),
+        "predicted": promised._asdict(),
+        "perplexity_ratio": round(ratio, 4),
+        "versions": {name: number for name in TOLD if (number := _version(name))},
+    }
+    try:
+        engine: Engine = plugins.parse("engines", "openvino").make(made.folder)
+        if fault := why_no_rewind(engine.session(), engine.vocab):
+            raise BrokenModel(f"The draft cannot take guesses back: {fault}")
+        if draft and promised.depth:
+            site.step("Racing the draft against plain decoding")
+            found["measured"] = raced(site.runtime(), engine, promised.depth, texts)
+    finally:
+        shutil.rmtree(compiled_folder(made.folder), ignore_errors=True)
+    return found
+
+
+def perplexity(texts: Sequence[Text], read: Callable[[Tokens], Rows]) -> float:
+    """Return exp of the mean loss on the answers of `texts`; tokens that are never guessed are left out."""
+    losses: list[float] = []
+    for text in texts:
+        rows = read([*text.prompt, *text.answer[:-1]])[len(text.prompt) - 1 :]
+        chosen = rows[np.arange(len(rows)), text.answer]
+        highest = rows.max(axis=1)
+        sums = np.log(np.exp(rows - highest[:, None]).sum(axis=1)) + highest
+        losses += (sums - chosen)[chosen > KEPT_OUT].tolist()
+    return float(np.exp(np.mean(losses)))
+
+
+def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -> dict[str, Any]:
+    """Return how many times as fast the target answers with `depth` guesses a round of a draft's `engine`.
+
+    Plain and drafted answers take turns, text by text; the first is read once more, to warm up. Prompts are
+    read before the clock starts.
+    """
+    none = plugins.parse("drafters", "none").make(runtime.target)
+    drafter = plugins.parse("drafters", "model").make(runtime.target, engine, runtime.engine.vocab)
+    seconds = {"plain": 0.0, "drafted": 0.0}
+    other = 0
+    for number, (prompt, answer) in enumerate([texts[0], *texts]):
+        answers = {}
+        for name, one in (("plain", none), ("drafted", drafter)):
+            rounds = greedy(runtime, prompt, one, guesses=depth, room=len(answer))
+            seconds[name] += _seconds(rounds) if number else 0.0
+            answers[name] = [token for last in rounds for token in last.tokens]
+        parted = first_difference(
+            answers["plain"], answers["drafted"], engine=runtime.engine, prompt=prompt, tolerance=ROUNDED
+        )
+        other += bool(number and parted and not parted.tie)
+    speed_up = seconds["plain"] / seconds["drafted"]
+    return {"depth": depth, "speed_up": round(speed_up, 4), "texts": len(texts), "other_texts": other}
+
+
+def _seconds(rounds: Sequence[Round]) -> float:
+    return sum(last.draft_seconds + last.target_seconds for last in rounds)
+
+
+def _share(stood: Sequence[NDArray[np.bool_]]) -> float:
+    return round(float(np.concatenate(list(stood)).mean()), 4)
+
+
+def _by_class(kinds: Sequence[str], stood: Sequence[NDArray[np.bool_]]) -> dict[str, float]:
+    of = {kind: [one for other, one in zip(kinds, stood, strict=True) if other == kind] for kind in kinds}
+    return {kind: _share(found) for kind, found in of.items()}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,167 @@
+"""What the steps of one build ask for: texts of the target, its costs, its words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from localspec.choosing import Choice
+from localspec.core.contracts import Text, Tokens
+from localspec.core.costs import pass_milliseconds
+from localspec.core.sampler import Sampling
+from localspec.errors import ModelError
+from localspec.formats.template import ChatTemplate
+from localspec.library import Library, Model, Progress, disk
+from localspec.runtime import Runtime
+
+ANSWER = 96  # tokens of an answer that the target writes for calibration
+CONTEXT = 64  # tokens before passes whose costs are measured
+JUDGED = 24  # prompts whose answers judge a draft; what is behind them teaches it
+FACTS = "facts.json"
+MARK = "\x02here\x03"  # stands for a user's words in a template
+USERS = (  # what makes a model invent one kind of user's words or another's
+    "",
+    "The user asks for functions, programs and scripts.",
+    "The user pastes code and asks for a change to it. The answer is the whole code.",
+    "The user asks for data as JSON and says which fields it has.",
+    "The user pastes a text of several paragraphs and asks for a summary.",
+    "The user asks a question of arithmetic, algebra or logic.",
+    "The user asks for a story, a letter or an essay.",
+    "The user asks about everyday things, science, history or travel.",
+)
+
+
+class Asked(NamedTuple):
+    """A prompt, and the class that its answer counts for."""
+
+    kind: str
+    text: str
+
+
+class Desk:
+    """A build as its steps see it: what is found out about the target is found out once and kept."""
+
+    def __init__(
+        self,
+        target: Model,
+        source: Model,
+        prompts: Sequence[Asked],
+        library: Library,
+        progress: Progress,
+        kept: Path,
+    ) -> None:
+        self._models = {"target": target, "source": source}
+        self._target, self._prompts = target, prompts
+        self._library, self._progress, self._kept = library, progress, kept
+
+    def say(self, line: str) -> None:
+        """Tell the user what was found."""
+        self._progress.say(line)
+
+    def step(self, title: str, total: int | None = None) -> None:
+        """Begin a part of the work, of `total` bytes where that is known."""
+        self._progress.step(title, total)
+
+    @property
+    def kept(self) -> Path:
+        """The folder of the build."""
+        return self._kept
+
+    def texts(self) -> Sequence[Text]:
+        """Return the target's greedy answers to the prompts that judge."""
+        return [Text(*found) for found in self._found["texts"]]
+
+    def kinds(self) -> Sequence[str]:
+        """Return the class of each of `texts`."""
+        return [asked.kind for asked in self._prompts[:JUDGED]]
+
+    def passes(self) -> Sequence[float]:
+        """Return the seconds of the target's passes over 1, 2, ... 16 tokens."""
+        times = {int(width): spent / 1000 for width, spent in self._found["milliseconds"].items()}
+        known = sorted(times)
+        return [_between(known, times, width) for width in range(1, known[-1] + 1)]
+
+    def weights(self, of: str) -> Path:
+        """Return the file or folder of the `target` or the `source`; raises UnsupportedModel for none."""
+        return self._models[of].path_for("torch", ("safetensors", "gguf"))
+
+    def ends(self) -> Sequence[int]:
+        """Return the tokens that end an answer of the target."""
+        return self._target.stop_tokens()
+
+    def prompts(self) -> Sequence[Tokens]:
+        """Return the prompts behind those that judge, none where the user gave no more."""
+        return [
+            self._target.encode_chat([{"role": "user", "content": asked.text}])
+            for asked in self._prompts[JUDGED:]
+        ]
+
+    def turns(self) -> Sequence[tuple[Tokens, Tokens]]:
+        """Return what stands around the first turn of some kinds of users; see `turns`."""
+        return turns(self._target)
+
+    def runtime(self) -> Runtime:
+        """Return the target in its engine, with whatever draft it has by now."""
+        return Runtime(self._target.name, Choice(engine="openvino"), self._library, self._progress)
+
+    @cached_property
+    def _found(self) -> dict[str, Any]:
+        file = self._kept / FACTS
+        if not file.is_file():
+            disk.write_whole(file, json.dumps(self._answered()))
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        return found
+
+    def _answered(self) -> dict[str, Any]:
+        """Let the target answer and measure its passes."""
+        runtime, texts = self.runtime(), []
+        judged = self._prompts[:JUDGED]
+        for number, asked in enumerate(judged, 1):
+            self._progress.step(f"{self._target.name} answers prompt {number} of {len(judged)}")
+            tokens = runtime.question(asked.text)
+            answer, rounds = runtime.answer(tokens, sampling=Sampling(), max_tokens=ANSWER)
+            for _ in rounds:
+                pass
+            texts.append((tokens, answer.token_ids))
+        return {"texts": texts, "milliseconds": pass_milliseconds(runtime.engine, CONTEXT)}
+
+
+def turns(model: Model) -> list[tuple[list[int], list[int]]]:
+    """Return the tokens before and behind a user's first turn, for each kind of user.
+
+    Before it stands what makes the model invent such a user's words; behind it what makes it answer. Where it
+    has no template, a text begins and goes on.
+    """
+    template, tokenizer = model.template(), model.tokenizer()
+    if template is None:
+        return [(model.first_tokens() or model.stop_tokens()[:1], [])]
+
+    def tokens(text: str) -> list[int]:
+        found: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return found
+
+    behind = tokens(_around(template, "")[1])
+    found = []
+    for kind in USERS:
+        with suppress(ModelError):  # a template without system messages
+            found.append((tokens(_around(template, kind)[0]), behind))
+    return found
+
+
+def _around(template: ChatTemplate, system: str) -> tuple[str, str]:
+    """Return what a template puts before and behind a user's words."""
+    messages = [{"role": "system", "content": system}] if system else []
+    before, _, behind = template.render([*messages, {"role": "user", "content": MARK}]).partition(MARK)
+    return before, behind
+
+
+def _between(known: Sequence[int], times: dict[int, float], width: int) -> float:
+    """Return the cost of a width on the line between the two known ones around it."""
+    low = max(at for at in known if at <= width)
+    high = min(at for at in known if at >= width)
+    share = (width - low) / (high - low) if high > low else 0.0
+    return times[low] + share * (times[high] - times[low])

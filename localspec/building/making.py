@@ -1,0 +1,167 @@
+"""A plan -> its steps in order -> a model in the library; a build that was killed goes on later."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from localspec import plugins
+from localspec.building import needs
+from localspec.building.checks import check
+from localspec.building.desk import Asked, Desk
+from localspec.choosing import same_vocabulary
+from localspec.core.contracts import Artifact, Step
+from localspec.errors import BadValue, VocabularyMismatch
+from localspec.formats.files import read_json
+from localspec.formats.gguf import GgufFile
+from localspec.formats.ir import import_weights
+from localspec.formats.safetensors import SafetensorsFolder
+from localspec.library import Library, Manifest, Model, Progress, catalogue, check_name, disk, importing
+from localspec.library.locks import locked
+from localspec.library.model import write_json
+
+CARD, DONE = "card.json", "done.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is built: a draft for `target` out of the model `source`, by `steps` like `prune:layers=22`.
+
+    Where it is no `draft`, it is the model itself in another form.
+    """
+
+    name: str
+    target: str
+    source: str
+    steps: tuple[str, ...]
+    draft: bool = True
+
+    def check(self) -> None:
+        """Raise UnknownName or BadValue for a wrong name, step or option, before anything is loaded."""
+        check_name(self.name)
+        if catalogue.lookup(self.name):
+            raise BadValue(f"`{self.name}` is a name of the catalogue", "Choose another `--name`")
+        for text in self.steps:
+            plugins.parse("steps", text)
+
+
+def build(plan: Plan, prompts: Sequence[Asked], library: Library, progress: Progress) -> Model:
+    """Build the model of `plan` and add it to the library; `prompts` are what its target answers for it.
+
+    What is done of it stays in the data folder until all is, so a killed build goes on where it stopped.
+    Raises what a wrong plan, models that do not fit together, too little disk and a draft that is not sound
+    raise; no such model is ever in the library.
+    """
+    plan.check()
+    if library.find(plan.name):
+        raise BadValue(f"There is a model called `{plan.name}` already", "Choose another `--name`")
+    target, source = (library.resolve(name, progress) for name in (plan.target, plan.source))
+    if not same_vocabulary(target, source):
+        raise VocabularyMismatch(
+            f"`{source.name}` writes other tokens than `{target.name}`",
+            "Give `--from` a model of the same family",
+        )
+    building = library.home / "building"
+    with locked(building, plan.name, progress):
+        steps = [plugins.parse("steps", text) for text in plan.steps]
+        work = _begun(building / plan.name, plan, prompts, target, source, progress)
+        needs.check(source, target, steps, work, progress)
+        site = Desk(target, source, prompts, library, progress, work)
+        made = whole = _once(work / "0-weights", lambda into: _weights(source, into, progress))
+        for number, spec in enumerate(steps, 1):
+            progress.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}")
+            step: Step = spec.make(site)
+            made = _once(work / f"{number}-{spec.name}", _running(step, made))
+        card = check(made, source.form("openvino") or whole.folder, site, draft=plan.draft)
+        card |= {"parent": source.name, "date": date.today().isoformat()}
+        built = library.add(plan.name, _filling(plan, made, source, target, card), progress)
+        shutil.rmtree(work)
+    return built
+
+
+def card(model: Model) -> dict[str, Any]:
+    """Return what is known of a model that was built, empty for another."""
+    file = model.folder / CARD
+    return read_json(file) if file.is_file() else {}
+
+
+def _begun(
+    work: Path, plan: Plan, prompts: Sequence[Asked], target: Model, source: Model, progress: Progress
+) -> Path:
+    """Return the folder of a build, emptied unless all that it is made of is what it was."""
+    key = {
+        "prompts": prompts,
+        "plan": [plan.target, plan.source, list(plan.steps)],
+        "files": [model.manifest.digests for model in (target, source)],
+        "localspec": version("localspec"),
+    }
+    text, file = json.dumps(key, sort_keys=True), work / "plan.json"
+    if not file.is_file() or file.read_text("utf-8") != text:
+        shutil.rmtree(work, ignore_errors=True)
+        with disk.writing(work.parent):
+            work.mkdir(parents=True)
+        disk.write_whole(file, text)
+    elif any(work.glob(f"*/{DONE}")):
+        progress.say(f"Going on with the build of `{plan.name}`")
+    return work
+
+
+def _once(place: Path, make: Callable[[Path], Artifact]) -> Artifact:
+    """Return what is at `place`, made there first unless it is whole."""
+    file = place / DONE
+    if not file.is_file():
+        partial = place.with_name(f".{place.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        with disk.writing(place.parent):
+            partial.mkdir()
+            made = make(partial)
+            disk.write_whole(partial / DONE, json.dumps(made.facts))
+            disk.sync_folder(partial)
+            partial.rename(place)
+    return Artifact(place, json.loads(file.read_text("utf-8")))
+
+
+def _running(step: Step, source: Artifact) -> Callable[[Path], Artifact]:
+    return lambda into: step.run(source, into)
+
+
+def _weights(source: Model, into: Path, progress: Progress) -> Artifact:
+    """Write the graph of a model with its weights in float16, or as it is where there is nothing else."""
+    file = source.form("gguf") or source.form("safetensors")
+    if file is None:
+        disk.check_room(into, sum(source.manifest.sizes.values()))
+        for path in source.folder.iterdir():
+            if path.is_file():
+                shutil.copyfile(path, into / path.name)
+        return Artifact(into, {"precision": source.manifest.precision})
+    opened = GgufFile.open(file) if file.is_file() else SafetensorsFolder.open(file)
+    fill = importing.from_gguf if file.is_file() else importing.from_folder
+    facts = fill(file, into) | dict(import_weights(opened, into, progress, plain=True))
+    return Artifact(into, {key: facts[key] for key in ("precision", "architecture", "context")})
+
+
+def _filling(
+    plan: Plan, made: Artifact, source: Model, target: Model, card: dict[str, Any]
+) -> Callable[[Path], Manifest]:
+    def fill(into: Path) -> Manifest:
+        for path in made.folder.iterdir():
+            if path.is_file() and path.name != DONE:
+                shutil.copyfile(path, into / path.name)
+        write_json(into / CARD, card)
+        return Manifest(
+            name=plan.name,
+            source=f"built:{source.name}",
+            target=target.name if plan.draft else "",
+            precision=str(card.get("precision", "")),
+            architecture=source.manifest.architecture,
+            context=source.manifest.context,
+            history=[f"built from {source.name}" + f" for {target.name}" * plan.draft, *plan.steps],
+        )
+
+    return fill

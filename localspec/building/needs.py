@@ -1,0 +1,54 @@
+"""What a build takes of memory and disk, known from the headers of its files before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from localspec import devices
+from localspec.errors import TooLittleMemory
+from localspec.formats.transformers import values
+from localspec.library import Model, Progress, disk
+from localspec.plugins import Spec
+
+HALF = 2  # bytes of a float16 weight
+SPARE = 1.1  # scales, tokenizer and whatever else lies beside weights
+
+
+def check(source: Model, target: Model, steps: Sequence[Spec], folder: Path, progress: Progress) -> None:
+    """Tell what a build takes; raises TooLittleMemory and StorageError where there is less."""
+    count = _values(source)
+    needed = int(SPARE * sum(_written(count, steps)))
+    memory = _weights(target) + 3 * HALF * count
+    free, room = devices.free_memory(), disk.free(folder)
+    progress.say(
+        f"It takes about {memory / 1e9:.1f} GB of memory ({free / 1e9:.1f} GB are free) and"
+        f" {needed / 1e9:.1f} GB of disk ({room / 1e9:.1f} GB are free)"
+    )
+    if memory > free:
+        raise TooLittleMemory(source.name, memory, free)
+    disk.check_room(folder, needed)
+
+
+def _written(count: int, steps: Sequence[Spec]) -> list[int]:
+    """Return the bytes of the weights of each stage, the model in the library last."""
+    size = HALF * count
+    found = [size]
+    for step in steps:
+        if step.name == "quantize":
+            size = count * int(step.options.get("bits", 4)) // 8
+        elif step.name == "heal":
+            size = HALF * count
+        found.append(size)
+    return [*found, size]
+
+
+def _values(model: Model) -> int:
+    """Count the numbers of a model's weights; of one that is a graph alone, as if it had eight bits each."""
+    path = model.form("safetensors") or model.form("gguf")
+    return values(path) if path else _weights(model)
+
+
+def _weights(model: Model) -> int:
+    """Return the bytes of a model's weights in the library."""
+    return sum(model.manifest.sizes.values())

@@ -1,0 +1,134 @@
+"""Heal a cut draft on a machine with a card but without OpenVINO, and say what it gained.
+
+    python tests/perf/heal.py TARGET.gguf SOURCE.gguf --keep 14 --minutes 15 --work DIR
+
+DIR keeps the texts and the checkpoints, so a second call goes on. In the end it holds `healed.safetensors`:
+the layers that were taught, in float16 by Hugging Face's names, and `healed.json`: what was kept and gained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from localspec.building.desk import turns
+from localspec.core.contracts import Text, Tokens
+from localspec.core.cutting import angles, candidates, influences
+from localspec.formats import transformers
+from localspec.library import Manifest, Model, importing
+from localspec.steps.heal import TEXTS, Heal
+from localspec.training.texts import write
+
+HELD_OUT, SHOWN = 96, 8  # texts that judge, and that rank the layers
+
+
+class Site:
+    """As much of a build as healing asks for."""
+
+    def __init__(self, target: Path, source: Path, work: Path) -> None:
+        self.kept = work
+        self._files = {"target": target, "source": source}
+        about = work / "about"
+        about.mkdir(exist_ok=True, parents=True)
+        importing.from_gguf(target, about)
+        self._model = Model("target", about, Manifest(name="target", source=str(target)))
+        self._started = monotonic()
+
+    def say(self, line: str) -> None:
+        print(f"{monotonic() - self._started:6.0f} s  {line}", flush=True)
+
+    def step(self, title: str, total: int | None = None) -> None:
+        self.say(title)
+
+    def weights(self, of: str) -> Path:
+        return self._files[of]
+
+    def turns(self) -> Sequence[tuple[Tokens, Tokens]]:
+        return turns(self._model)
+
+    def ends(self) -> Sequence[int]:
+        return self._model.stop_tokens()
+
+    def prompts(self) -> Sequence[Tokens]:
+        return []
+
+    def passes(self) -> Sequence[float]:
+        return []
+
+    def texts(self) -> list[Text]:
+        return read(self.kept / "held-out.jsonl")
+
+
+def read(file: Path) -> list[Text]:
+    return [Text(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]
+
+
+def written(site: Site, seconds: float, most: int, batch: int) -> None:
+    """Write texts to learn from, and some that are held out."""
+    place = transformers.find_device("auto")[1]
+    teacher = transformers.load(site.weights("target"), place, transformers.natural(place))
+    texts: list[Text] = []
+    found = write(teacher, site.turns(), site.ends(), seconds=seconds, most=most, batch=batch, seed=1)
+    for some in found:
+        texts += some
+        site.say(f"{len(texts):,} texts, {sum(len(text.answer) for text in texts):,} tokens")
+    held = texts[:HELD_OUT]
+    prompts = {tuple(text.prompt) for text in held}
+    learned = [text for text in texts[HELD_OUT:] if tuple(text.prompt) not in prompts]
+    for name, some in (("held-out.jsonl", held), (TEXTS, learned)):
+        (site.kept / name).write_text("".join(json.dumps(text) + "\n" for text in some), "utf-8")
+
+
+def ranked(site: Site, keep: int) -> list[int]:
+    """Return the layers that stay: all but the block through which texts turn least."""
+    model = transformers.own(site.weights("source"), transformers.find_device("auto")[1]).eval()
+    found = []
+    for text in site.texts()[:SHOWN]:
+        given = torch.tensor([[*text.prompt, *text.answer]], device=model.device)
+        with torch.inference_mode():
+            states = model(given, output_hidden_states=True).hidden_states
+        found.append(torch.stack([state[0].float() for state in states]).cpu().numpy())
+    between = np.mean([angles(states) for states in found], axis=0)
+    turned = np.mean([influences(states) for states in found], axis=0)
+    count = len(turned)
+    gone = candidates(between, list(turned), count - keep)[0] if keep < count else frozenset()
+    return [layer for layer in range(count) if layer not in gone]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target", type=Path)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--keep", type=int, required=True)
+    parser.add_argument("--minutes", type=float, required=True)
+    parser.add_argument("--writing", type=float, default=4, help="minutes in which texts are written first")
+    parser.add_argument("--most", type=int, default=20_000)
+    parser.add_argument("--writers", type=int, default=384, help="texts that are written at a time")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rank", type=int, default=-1)
+    parser.add_argument("--work", type=Path, required=True)
+    asked = parser.parse_args()
+    site = Site(asked.target, asked.source, asked.work)
+    if not (site.kept / TEXTS).is_file():
+        written(site, asked.writing * 60, asked.most, asked.writers)
+    layers = ranked(site, asked.keep)
+    site.say(f"layers {layers}")
+    draft, healed = Heal(site, minutes=asked.minutes, batch=asked.batch, rank=asked.rank).teach(layers)
+    taught = {
+        name: value.half().contiguous().cpu()
+        for name, value in draft.state_dict().items()
+        if name.startswith("model.layers.")
+    }
+    save_file(taught, site.kept / "healed.safetensors")
+    (site.kept / "healed.json").write_text(json.dumps({"layers": layers, "healed": healed}), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
