@@ -5,24 +5,21 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec import plugins
-from localspec.building.desk import Desk
+from localspec.building.desk import CONTEXT, Desk
 from localspec.core.contracts import Artifact, Engine, Round, Rows, Text, Tokens
+from localspec.core.costs import pass_milliseconds
 from localspec.core.cutting import worth
 from localspec.core.judging import agreed
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.core.proof import why_no_rewind
 from localspec.errors import BrokenModel
-from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading
-from localspec.library import compiled_folder
-from localspec.library.model import GRAPH
+from localspec.library import Model, compiled_folder
 from localspec.runtime import Runtime, greedy
 
 SANE = 3.0  # times the source's perplexity at most: beyond it a cut is no language model
@@ -30,43 +27,54 @@ KEPT_OUT = -60000.0  # logits below it are of tokens that a draft never guesses
 TOLD = ("localspec", "openvino", "nncf", "torch")  # whose versions a card has
 
 
-def check(made: Artifact, source: Path, site: Desk, *, draft: bool) -> dict[str, Any]:
-    """Return the card of what was `made`: what it agrees with, costs, promises and gives.
+def check(made: Artifact, source: Model, site: Desk, *, draft: bool) -> dict[str, Any]:
+    """Return the card of what was `made` of `source`: what it agrees with, costs, promises and gives.
 
-    `source` is the folder of the graph that its perplexity is held against. A `draft` races against plain
-    decoding. Raises BrokenModel for what is no language model, or cannot take guesses back.
+    A `draft` races against plain decoding. Raises BrokenModel for what is no language model, or cannot take
+    guesses back.
     """
-    site.step("Checking the draft")
+    site.step("Checking what was made")
     texts, passes = site.texts(), site.passes()
-    before = perplexity(texts, Reading(read_stateful(source / GRAPH)).logits)
-    reading = Reading(read_stateful(made.folder / GRAPH))
-    (stood,) = agreed(texts, reading.logits)
-    guess, ratio = reading.seconds(), perplexity(texts, reading.logits) / before
-    del reading
-    if not ratio <= SANE:
-        raise BrokenModel(
-            f"The draft is no language model any more: its perplexity is {ratio:.1f} times that before",
-            "Keep more layers",
-        )
-    promised = worth(stood, guess, passes)
-    found = dict(made.facts) | {
-        "agreement": _share(stood),
-        "agreement_by_class": _by_class(site.kinds(), stood),
-        "cost_ratio": round(guess / passes[0], 4),
-        "predicted": promised._asdict(),
-        "perplexity_ratio": round(ratio, 4),
-        "versions": {name: number for name in TOLD if (number := _version(name))},
-    }
+    before = perplexity(texts, reader(site.engine(source)))
     try:
-        engine: Engine = plugins.parse("engines", "openvino").make(made.folder)
+        engine = site.engine_of(made)
         if fault := why_no_rewind(engine.session(), engine.vocab):
-            raise BrokenModel(f"The draft cannot take guesses back: {fault}")
+            raise BrokenModel(f"It cannot take guesses back: {fault}")
+        read = reader(engine)
+        (stood,) = agreed(texts, read)
+        ratio = perplexity(texts, read) / before
+        if not ratio <= SANE:
+            raise BrokenModel(
+                f"It is no language model any more: its perplexity is {ratio:.1f} times that before",
+                "Keep more layers",
+            )
+        guess = pass_milliseconds(engine, CONTEXT)["1"] / 1000
+        promised = worth(stood, guess, passes)
+        found = dict(made.facts) | {
+            "agreement": _share(stood),
+            "agreement_by_class": _by_class(site.kinds(), stood),
+            "cost_ratio": round(guess / passes[0], 4),
+            "predicted": promised._asdict(),
+            "perplexity_ratio": round(ratio, 4),
+            "versions": {name: number for name in TOLD if (number := _version(name))},
+        }
         if draft and promised.depth:
             site.step("Racing the draft against plain decoding")
             found["measured"] = raced(site.runtime(), engine, promised.depth, texts)
     finally:
         shutil.rmtree(compiled_folder(made.folder), ignore_errors=True)
     return found
+
+
+def reader(engine: Engine) -> Callable[[Tokens], Rows]:
+    """Return a function from a text to an engine's logits [tokens, vocab] of it."""
+    session = engine.session()
+
+    def read(tokens: Tokens) -> Rows:
+        session.rewind(0)
+        return session.forward(tokens, len(tokens))
+
+    return read
 
 
 def perplexity(texts: Sequence[Text], read: Callable[[Tokens], Rows]) -> float:

@@ -9,19 +9,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from localspec import plugins
 from localspec.choosing import Choice
-from localspec.core.contracts import Text, Tokens
+from localspec.core.contracts import Artifact, Engine, Text, Tokens
 from localspec.core.costs import pass_milliseconds
 from localspec.core.sampler import Sampling
 from localspec.errors import ModelError
 from localspec.formats.template import ChatTemplate
-from localspec.library import Library, Model, Progress, disk
+from localspec.library import Library, Manifest, Model, Progress, disk
 from localspec.runtime import Runtime
 
 ANSWER = 96  # tokens of an answer that the target writes for calibration
 CONTEXT = 64  # tokens before passes whose costs are measured
 JUDGED = 24  # prompts whose answers judge a draft; what is behind them teaches it
-FACTS = "facts.json"
+FACTS, WEIGHTS = "facts.json", "weights"
 MARK = "\x02here\x03"  # stands for a user's words in a template
 USERS = (  # what makes a model invent one kind of user's words or another's
     "",
@@ -53,7 +54,9 @@ class Desk:
         library: Library,
         progress: Progress,
         kept: Path,
+        engine: str = "openvino",
     ) -> None:
+        self._engine = engine
         self._models = {"target": target, "source": source}
         self._target, self._prompts = target, prompts
         self._library, self._progress, self._kept = library, progress, kept
@@ -105,8 +108,19 @@ class Desk:
         return turns(self._target)
 
     def runtime(self) -> Runtime:
-        """Return the target in its engine, with whatever draft it has by now."""
-        return Runtime(self._target.name, Choice(engine="openvino"), self._library, self._progress)
+        """Return the target in the engine that the build is for, with whatever draft it has by now."""
+        return Runtime(self._target.name, Choice(engine=self._engine), self._library, self._progress)
+
+    def engine(self, model: Model) -> Engine:
+        """Return a model in the engine that the build is for."""
+        part = plugins.parse("engines", self._engine)
+        made: Engine = part.make(model.path_for(part.name, part.part.made_by.forms))
+        return made
+
+    def engine_of(self, made: Artifact) -> Engine:
+        """Return what was made, in the engine that the build is for."""
+        weights = str(made.facts.get(WEIGHTS, ""))
+        return self.engine(Model("", made.folder, Manifest(name="", source="", weights=weights)))
 
     @cached_property
     def _found(self) -> dict[str, Any]:

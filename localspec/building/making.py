@@ -14,7 +14,7 @@ from typing import Any
 from localspec import plugins
 from localspec.building import needs
 from localspec.building.checks import check
-from localspec.building.desk import Asked, Desk
+from localspec.building.desk import WEIGHTS, Asked, Desk
 from localspec.choosing import same_vocabulary
 from localspec.core.contracts import Artifact, Step
 from localspec.errors import BadValue, VocabularyMismatch
@@ -27,13 +27,15 @@ from localspec.library.locks import locked
 from localspec.library.model import write_json
 
 CARD, DONE = "card.json", "done.json"
+BUILT = "built:"  # how the source of a model begins that was built here
 
 
 @dataclass(frozen=True)
 class Plan:
     """What is built: a draft for `target` out of the model `source`, by `steps` like `prune:layers=22`.
 
-    Where it is no `draft`, it is the model itself in another form.
+    Where it is no `draft`, it is the model itself in another form. It is checked in `engine`, whose costs are
+    those that count.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Plan:
     source: str
     steps: tuple[str, ...]
     draft: bool = True
+    engine: str = "openvino"
 
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong name, step or option, before anything is loaded."""
@@ -61,7 +64,9 @@ def build(plan: Plan, prompts: Sequence[Asked], library: Library, progress: Prog
     plan.check()
     if library.find(plan.name):
         raise BadValue(f"There is a model called `{plan.name}` already", "Choose another `--name`")
-    target, source = (library.resolve(name, progress) for name in (plan.target, plan.source))
+    target, source = (
+        library.resolve(name, progress, _forms(plan.engine)) for name in (plan.target, plan.source)
+    )
     if not same_vocabulary(target, source):
         raise VocabularyMismatch(
             f"`{source.name}` writes other tokens than `{target.name}`",
@@ -72,17 +77,23 @@ def build(plan: Plan, prompts: Sequence[Asked], library: Library, progress: Prog
         steps = [plugins.parse("steps", text) for text in plan.steps]
         work = _begun(building / plan.name, plan, prompts, target, source, progress)
         needs.check(source, target, steps, work, progress)
-        site = Desk(target, source, prompts, library, progress, work)
-        made = whole = _once(work / "0-weights", lambda into: _weights(source, into, progress))
+        site = Desk(target, source, prompts, library, progress, work, plan.engine)
+        made = _once(work / "0-weights", lambda into: _weights(source, into, progress))
         for number, spec in enumerate(steps, 1):
             progress.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}")
             step: Step = spec.make(site)
             made = _once(work / f"{number}-{spec.name}", _running(step, made))
-        card = check(made, source.form("openvino") or whole.folder, site, draft=plan.draft)
+        card = check(made, source, site, draft=plan.draft)
         card |= {"parent": source.name, "date": date.today().isoformat()}
         built = library.add(plan.name, _filling(plan, made, source, target, card), progress)
         shutil.rmtree(work)
     return built
+
+
+def _forms(engine: str) -> tuple[str, ...]:
+    """Return the forms that an engine reads; every build begins at a graph, too."""
+    forms: tuple[str, ...] = plugins.part("engines", engine).made_by.forms
+    return forms if "openvino" in forms else (*forms, "openvino")
 
 
 def card(model: Model) -> dict[str, Any]:
@@ -97,6 +108,7 @@ def _begun(
     """Return the folder of a build, emptied unless all that it is made of is what it was."""
     key = {
         "prompts": prompts,
+        "engine": plan.engine,
         "plan": [plan.target, plan.source, list(plan.steps)],
         "files": [model.manifest.digests for model in (target, source)],
         "localspec": version("localspec"),
@@ -156,9 +168,10 @@ def _filling(
         write_json(into / CARD, card)
         return Manifest(
             name=plan.name,
-            source=f"built:{source.name}",
+            source=BUILT + source.name,
             target=target.name if plan.draft else "",
             precision=str(card.get("precision", "")),
+            weights=str(card.get(WEIGHTS, "")),
             architecture=source.manifest.architecture,
             context=source.manifest.context,
             history=[f"built from {source.name}" + f" for {target.name}" * plan.draft, *plan.steps],

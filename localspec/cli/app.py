@@ -14,6 +14,7 @@ from localspec.cli import (
     console,
     devices,
     doctor,
+    export,
     parts,
     prune_draft,
     quantize,
@@ -37,6 +38,7 @@ app.command("bench", help=bench.HELP, epilog=bench.EPILOG)(bench.bench)
 app.command("build", help=build.HELP, epilog=build.EPILOG)(build.build)
 app.command("devices", help=devices.HELP, epilog=devices.EPILOG)(devices.devices)
 app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)
+app.command("export", help=export.HELP, epilog=export.EPILOG)(export.export)
 app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
 
 app.command("prune-draft", help=prune_draft.HELP, epilog=prune_draft.EPILOG)(prune_draft.prune_draft)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.errors import BadValue
+from localspec.errors import BadValue, UnknownName
 
 if TYPE_CHECKING:
     from localspec.building import Asked
     from localspec.library import Library, Model
+
+OPENVINO, AUTO = "openvino", "auto"
+ENGINES = {OPENVINO: "openvino", "gguf": "llamacpp", "torch": "torch"}
 
 HELP = """Build a draft for MODEL: fewer bits, fewer layers, fewer tokens to choose from.
 
@@ -22,6 +25,8 @@ library that `--draft auto` finds. A build that was killed goes on where it stop
 EPILOG = """Examples:
 
   localspec prune-draft qwen2.5-coder-1.5b --from qwen2.5-coder-0.5b --name coder-draft
+
+  localspec prune-draft qwen2.5-coder-1.5b --layers 14 --heal 30
 
   localspec prune-draft smollm2-135m --layers 24 --vocab 16000 --bits 8"""
 
@@ -35,11 +40,17 @@ def prune_draft(
     layers: Annotated[str, typer.Option(help="Layers to keep, or auto.")] = "auto",
     vocab: Annotated[str, typer.Option(help="Tokens that it may guess, all, or auto.")] = "auto",
     bits: Annotated[int, typer.Option(help="Bits of a weight: 4, 8 or 16.")] = 4,
+    heal: Annotated[
+        str, typer.Option(help="Minutes of teaching it what the model says, or off; takes torch.")
+    ] = "off",
     prompts: Annotated[
         Path | None,
         typer.Option(help="A file of prompts, one a line or JSON lines.", show_default="those of `quick`"),
     ] = None,
     name: Annotated[str | None, typer.Option(help="What it is called.", show_default="SOURCE-draft")] = None,
+    engine: Annotated[
+        str, typer.Option(help="What it is for: openvino, gguf (llama.cpp) or torch.")
+    ] = "openvino",
     as_json: Annotated[bool, typer.Option("--json", help="Print its card as JSON.")] = False,
 ) -> None:
     """Build the draft and print its card."""
@@ -47,15 +58,40 @@ def prune_draft(
     from localspec.library import Library, Terminal
 
     library = Library()
-    asked = read(prompts)
+    asked, steps = read(prompts), steps_of(layers, vocab, bits, heal, engine)
     with Terminal() as progress:
+        if engine != OPENVINO and vocab == AUTO:
+            progress.say(f"Its head stays whole: no {engine} file can hold another")
         target = library.resolve(model, progress)
         cut = library.resolve(source or sibling(target, library), progress).name
-        steps = [f"quantize:bits={bits}", f"prune:layers={layers}", f"trim_vocab:tokens={vocab}"]
-        plan = Plan(name or f"{cut}-draft", target.name, cut, tuple(steps))
+        plan = Plan(name or f"{cut}-draft", target.name, cut, steps, engine=ENGINES[engine])
         built = build(plan, asked, library, progress)
     found = card(built)
     print(json.dumps(found, ensure_ascii=False) if as_json else in_words(built.name, target.name, found))
+
+
+def steps_of(layers: str, vocab: str, bits: int, heal: str, engine: str) -> tuple[str, ...]:
+    """Return the steps of a build; raises BadValue and UnknownName for what cannot be built so.
+
+    Layers are chosen by what a guess costs in the bits that it will have, so rounding comes first; healing
+    gives weights that are rounded anew.
+    """
+    if engine not in ENGINES:
+        raise UnknownName(f"There is no engine `{engine}` to build for", engine, ENGINES)
+    if engine != OPENVINO and vocab not in (AUTO, "all"):
+        raise BadValue(f"A {engine} file cannot hold a trimmed head", "Give `--vocab all`")
+    if engine == "torch" and bits != 16:
+        raise BadValue(f"`--bits {bits}` is not for torch, whose weights have 16", "Give `--bits 16`")
+    steps = [f"quantize:bits={bits}", f"prune:layers={layers}"]
+    if heal != "off":
+        steps.append(f"heal:minutes={heal}")
+    if engine == "gguf":
+        return (*steps, f"export:to=gguf,bits={bits}")
+    if engine == "torch":
+        return (*steps, "export:to=torch")
+    if heal != "off":
+        steps.append(f"quantize:bits={bits}")
+    return (*steps, f"trim_vocab:tokens={vocab}")
 
 
 def sibling(target: Model, library: Library) -> str:
@@ -105,6 +141,16 @@ def in_words(name: str, target: str, found: dict[str, Any]) -> str:
         f"  agreement  {found['agreement']:.0%} of the target's own tokens",
         f"  cost       {found['cost_ratio']:.2f} of a pass of the target",
         f"  predicted  {predicted['speed_up']:.2f} times as fast, at {predicted['depth']} guesses a round",
+        *_measured(found),
         f"hint: localspec chat {target}  # --draft auto takes it",
     ]
     return "\n".join(lines)
+
+
+def _measured(found: dict[str, Any]) -> list[str]:
+    measured = found.get("measured")
+    if measured is None:
+        return []
+    other = measured["other_texts"]
+    same = "the same texts" if not other else f"{other} of {measured['texts']} texts are others"
+    return [f"  measured   {measured['speed_up']:.2f} times as fast, {same}"]

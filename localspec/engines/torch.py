@@ -13,10 +13,10 @@ import numpy as np
 from localspec.core.contracts import Engine, HiddenStates, Rows, Session, Tokens
 from localspec.core.split import SplitSession
 from localspec.core.states import States
-from localspec.errors import ContextFull, MissingExtra, UnsupportedModel, not_together
+from localspec.errors import ContextFull, UnsupportedModel, not_together
 from localspec.formats import kv, split
 from localspec.formats.files import NO_LIMIT
-from localspec.formats.transformers import cut, find_device, load, natural, out_of_memory, values
+from localspec.formats.transformers import check_extra, cut, find_device, load, natural, out_of_memory, values
 from localspec.plugins import Option
 
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}  # all is in the keys
@@ -46,11 +46,9 @@ class Torch(Engine):
     ) -> None:
         if exit and hidden:
             raise not_together("exit", "hidden")
-        try:
-            import torch
-            import transformers  # noqa: F401 - to say at once that it is missing
-        except ImportError as error:
-            raise MissingExtra(error.name or "torch", "export") from None
+        check_extra()
+        import torch
+
         if exit:
             split.check(model, exit)
         self.path = model

@@ -44,9 +44,9 @@ def of_gguf(file: GgufFile) -> Architecture:
     _refuse_window(file.value("attention.sliding_window"), _need(file, "context_length"), str(file.path))
     width, heads = int(_need(file, "embedding_length")), int(_need(file, "attention.head_count"))
     head_width = int(file.value("attention.key_length", width // heads))
-    frequencies = _frequencies(float(file.value("rope.freq_base", 10000.0)), head_width)
+    rates = frequencies(float(file.value("rope.freq_base", 10000.0)), head_width)
     if "rope_freqs.weight" in file.tensors:  # Llama 3's long context
-        frequencies = frequencies / file.raw("rope_freqs.weight").reshape(-1).view(np.float32)
+        rates = rates / file.raw("rope_freqs.weight").reshape(-1).view(np.float32)
     return Architecture(
         family=family,
         layers=int(_need(file, "block_count")),
@@ -56,7 +56,7 @@ def of_gguf(file: GgufFile) -> Architecture:
         head_width=head_width,
         context=int(_need(file, "context_length")),
         epsilon=float(_need(file, "attention.layer_norm_rms_epsilon")),
-        frequencies=frequencies.astype(np.float32),
+        frequencies=rates.astype(np.float32),
         interleaved=family == "llama",
     )
 
@@ -82,7 +82,7 @@ def of_folder(folder: SafetensorsFolder) -> Architecture:
         head_width=head_width,
         context=int(_need(folder, "max_position_embeddings")),
         epsilon=float(_need(folder, "rms_norm_eps")),
-        frequencies=_scaled(_frequencies(base, head_width), scaling, str(folder.path)),
+        frequencies=scaled(frequencies(base, head_width), scaling, str(folder.path)),
     )
 
 
@@ -102,24 +102,24 @@ def _need(source: GgufFile | SafetensorsFolder, key: str) -> Any:
     return value
 
 
-def _frequencies(base: float, head_width: int) -> NDArray[np.float64]:
+def frequencies(base: float, head_width: int) -> NDArray[np.float64]:
     """Return base ** (-2i / head_width) (RoFormer, Su et al. 2021, equation 15)."""
     return base ** (-np.arange(0, head_width, 2, dtype=np.float64) / head_width)
 
 
-def _scaled(frequencies: NDArray[np.float64], scaling: Mapping[str, Any], path: str) -> NDArray[np.float32]:
+def scaled(rates: NDArray[np.float64], scaling: Mapping[str, Any], path: str) -> NDArray[np.float32]:
     """Return the frequencies after `rope_scaling`: none, or Llama 3.1's smooth stretch of the low ones."""
     kind = scaling.get("rope_type") or scaling.get("type")
     if kind != "llama3":
         _refuse_scaling(kind, path)
-        return frequencies.astype(np.float32)
+        return rates.astype(np.float32)
     low, high, original = (
         float(scaling[key])
         for key in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     )
-    turns = original * frequencies / (2 * math.pi)
+    turns = original * rates / (2 * math.pi)
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    stretched = (1 - smooth) * frequencies / float(scaling["factor"]) + smooth * frequencies
+    stretched = (1 - smooth) * rates / float(scaling["factor"]) + smooth * rates
     return stretched.astype(np.float32)
 
 

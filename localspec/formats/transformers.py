@@ -20,7 +20,14 @@ from weakref import WeakValueDictionary
 import numpy as np
 import psutil
 
-from localspec.errors import BrokenModel, TooLittleMemory, UnknownDevice, UnsupportedModel, no_such_layer
+from localspec.errors import (
+    BrokenModel,
+    MissingExtra,
+    TooLittleMemory,
+    UnknownDevice,
+    UnsupportedModel,
+    no_such_layer,
+)
 from localspec.formats.architecture import Architecture, of_gguf
 from localspec.formats.gguf import GgufFile
 from localspec.formats.safetensors import SafetensorsFolder
@@ -28,6 +35,9 @@ from localspec.formats.split import Parts
 from localspec.formats.weights import THEIRS, GgufWeights
 
 ROTARY = "inv_freq"  # the only buffers of the families that GGUF is read for
+
+HEALED = "healed.safetensors"
+LAYERS = ".layers."
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -202,6 +212,33 @@ def own(path: Path, place: Any, kept: Sequence[int] | None = None) -> Any:
     return model.to(place)
 
 
+def save_healed(model: Any, folder: Path) -> None:
+    """Write the layers of `model` in float16 into `folder`, for who makes other files of it."""
+    from safetensors.torch import save_file
+
+    layers = {
+        name: value.half().cpu().contiguous() for name, value in model.state_dict().items() if LAYERS in name
+    }
+    save_file(layers, folder / HEALED)
+
+
+def load_healed(model: Any, folder: Path) -> None:
+    """Put what `save_healed` wrote in `folder` into `model`, if there is something."""
+    if (folder / HEALED).is_file():
+        from safetensors.torch import load_file
+
+        model.load_state_dict(load_file(folder / HEALED), strict=False)
+
+
+def check_extra() -> None:
+    """Raise MissingExtra unless torch and transformers are there."""
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(error.name or "torch", "export") from None
+
+
 def _check_memory(path: Path, model: Any, place: Any) -> None:
     if place.type != "cuda":
         return
@@ -290,6 +327,7 @@ def _empty(file: GgufFile, shape: Architecture, weights: GgufWeights) -> Any:
         head_dim=shape.head_width,
         max_position_embeddings=shape.context,
         rms_norm_eps=shape.epsilon,
+        rope_theta=float(file.value("rope.freq_base", 10000.0)),
         tie_word_embeddings=not weights.has("output.weight"),
         attention_bias=shape.family != "qwen2" and weights.has("blk.0.attn_q.bias"),
         sliding_window=None,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch
+from localspec.formats.files import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,7 +45,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3"})
 
 # ggml's token types.
-UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 
 # Texts that end a turn, whatever id they have: llama.cpp's end-of-generation set.
 TURN_ENDS = {
@@ -86,6 +89,71 @@ def from_gguf(metadata: Metadata) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     _add_whole_texts(tokenizer, texts, kinds)
     return tokenizer
+
+
+def to_gguf(about: Path, size: int) -> dict[str, Any]:
+    """Say in GGUF's words what the tokenizer.json of the folder `about` holds, for a table of `size` tokens.
+
+    Raises UnsupportedModel for any tokenizer but byte-level BPE with rules of cutting words that are known.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(about / "tokenizer.json"))
+    whole = json.loads(tokenizer.to_str())
+    model = whole["model"]
+    cutting = _named(whole.get("pre_tokenizer"), bool(model.get("ignore_merges")))
+    texts = {token: text for text, token in tokenizer.get_vocab(with_added_tokens=True).items()}
+    added = {one["id"]: CONTROL if one["special"] else USER_DEFINED for one in whole["added_tokens"]}
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    found: dict[str, Any] = {
+        "model": "gpt2",
+        "pre": cutting,
+        "tokens": [texts.get(token, f"[PAD{token}]") for token in range(size)],
+        "token_type": [added.get(token, NORMAL if token in texts else UNUSED) for token in range(size)],
+        "merges": merges,
+    }
+    return {f"tokenizer.ggml.{key}": value for key, value in found.items()} | _roles(about, tokenizer)
+
+
+def _named(cuts: Any, whole_words: bool) -> str:
+    """Return the first name of WORDS that cuts as a tokenizer does, by its pre-tokenizer as JSON."""
+    found = [_patterns(cut) for cut in (cuts or {}).get("pretokenizers", [cuts or {}])]
+    own = tuple(pattern for patterns in found for pattern in patterns)
+    for name, patterns in WORDS.items():
+        if patterns == own and (name in WHOLE_WORDS) == whole_words:
+            return name
+    raise UnsupportedModel(
+        "The tokenizer cuts words by rules that have no name in GGUF that is known here",
+        "Take a GGUF file that its makers or llama.cpp's own script wrote",
+    )
+
+
+def _patterns(cut: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return by which patterns one step of a pre-tokenizer cuts."""
+    kind = cut.get("type")
+    if kind == "Split":
+        return (str(cut["pattern"].get("Regex", cut["pattern"].get("String"))),)
+    if kind == "Digits":
+        return (_DIGIT,) if cut.get("individual_digits") else ("digits",)
+    if kind == "ByteLevel":
+        return (_GPT2,) if cut.get("use_regex") else ()
+    return (str(kind),)
+
+
+def _roles(about: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return which tokens are special to a model, by its tokenizer_config.json, and its template."""
+    file = about / "tokenizer_config.json"
+    config = read_json(file) if file.is_file() else {}
+    found: dict[str, Any] = {"tokenizer.ggml.add_bos_token": bool(config.get("add_bos_token", False))}
+    for theirs, role in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        named = config.get(f"{theirs}_token")
+        text = named.get("content") if isinstance(named, dict) else named
+        token = tokenizer.token_to_id(text) if isinstance(text, str) else None
+        if token is not None:
+            found[f"tokenizer.ggml.{role}_token_id"] = token
+    template = about / "chat_template.jinja"
+    text = template.read_text("utf-8") if template.is_file() else config.get("chat_template")
+    return found | ({"tokenizer.chat_template": text} if isinstance(text, str) else {})
 
 
 def _cutting(metadata: Metadata) -> str:

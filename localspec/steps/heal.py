@@ -55,11 +55,12 @@ class Heal(Step):
         layers = draft.config.num_hidden_layers
         facts = import_state(self._site.weights("source"), state, layers, into, self._site)
         copy_beside(source.folder, into)
+        transformers.save_healed(draft, into)
         return Artifact(into, source.facts | facts | {"healed": healed})
 
     def teach(self, layers: Sequence[int] | None) -> tuple[Any, dict[str, Any]]:
         """Return the source with only these `layers`, None for all, after its lesson, and what that did."""
-        self._check_extra()
+        _check_extra()
         place = transformers.find_device(self._device)[1]
         file = self._site.weights("source")
         with transformers.out_of_memory(place, f"healing {file.name}"):
@@ -83,14 +84,6 @@ class Heal(Step):
             "device": str(place),
         }
         return draft.merge_and_unload() if rank else draft, healed
-
-    def _check_extra(self) -> None:
-        try:
-            import peft  # noqa: F401 - to say at once that it is missing
-            import torch  # noqa: F401
-            import transformers  # noqa: F401
-        except ImportError as error:
-            raise MissingExtra(error.name or "torch", "export") from None
 
     def _texts(self, teacher: Any) -> list[Text]:
         """Return texts that the target wrote, those of an earlier try first."""
@@ -147,6 +140,14 @@ class Heal(Step):
         )
         judged = self._site.texts()
         return distil(teacher, draft, texts, judged, lesson, self._site.kept / "heal.pt", self._site.say)
+
+
+def _check_extra() -> None:
+    transformers.check_extra()
+    try:
+        import peft  # noqa: F401 - to say at once that it is missing
+    except ImportError:
+        raise MissingExtra("peft", "export") from None
 
 
 def _what(rank: int) -> str:

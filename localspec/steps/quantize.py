@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from localspec.core.contracts import Artifact, Site, Step
-from localspec.errors import BadValue, MissingExtra
+from localspec.errors import BadValue
+from localspec.formats.compressing import METHODS, PLAIN, compress
 from localspec.formats.files import copy_beside
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import inputs
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
-PLAIN = "rtn"
-METHODS = {"awq": {"awq": True}, "scale": {"scale_estimation": True}, "gptq": {"gptq": True}, PLAIN: {}}
 SHOWN = 32  # texts of the target that a method looks at
 
 
@@ -52,28 +47,16 @@ class Quantize(Step):
         model = read_stateful(source.folder / GRAPH)
         if self._bits < 16:
             self._site.step(f"Rounding weights to {self._bits} bits")
-            model = self._compressed(model)
+            model = compress(
+                model,
+                self._bits,
+                group=self._group,
+                ratio=self._ratio,
+                method=self._method,
+                zero=self._zero,
+                texts=[] if self._method == PLAIN else self._site.texts()[:SHOWN],
+            )
         save(model, into)
         copy_beside(source.folder, into)
         shown = f"INT{self._bits}" if self._bits < 16 else "FP16"
         return Artifact(into, source.facts | {"bits": self._bits, "precision": shown})
-
-    def _compressed(self, model: Any) -> Any:
-        try:
-            import nncf
-        except ImportError:
-            raise MissingExtra("nncf", "quant") from None
-        kind = "ASYM" if self._zero else "SYM"
-        asked: dict[str, Any] = {"mode": nncf.CompressWeightsMode[f"INT{self._bits}_{kind}"]}
-        if self._bits == 4:
-            asked |= {"group_size": self._group, "ratio": self._ratio} | METHODS[self._method]
-        if self._method != PLAIN:
-            asked["dataset"] = nncf.Dataset(self._inputs(model))
-        nncf.set_log_level(logging.ERROR)
-        with redirect_stdout(StringIO()):  # its tables and bars
-            return nncf.compress_weights(model, **asked)
-
-    def _inputs(self, model: Any) -> list[dict[str, Any]]:
-        """Return texts of the target as inputs of the graph."""
-        names = {port.any_name for port in model.inputs}
-        return [inputs(names, [*text.prompt, *text.answer]) for text in self._site.texts()[:SHOWN]]

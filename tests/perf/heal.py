@@ -16,7 +16,6 @@ from time import monotonic
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from localspec.building.desk import turns
 from localspec.core.contracts import Text, Tokens
@@ -121,12 +120,7 @@ def main() -> None:
     layers = ranked(site, asked.keep)
     site.say(f"layers {layers}")
     draft, healed = Heal(site, minutes=asked.minutes, batch=asked.batch, rank=asked.rank).teach(layers)
-    taught = {
-        name: value.half().contiguous().cpu()
-        for name, value in draft.state_dict().items()
-        if name.startswith("model.layers.")
-    }
-    save_file(taught, site.kept / "healed.safetensors")
+    transformers.save_healed(draft, site.kept)
     (site.kept / "healed.json").write_text(json.dumps({"layers": layers, "healed": healed}), "utf-8")
 
 
