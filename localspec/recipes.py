@@ -22,7 +22,10 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from"}):
-    """A draft called `name` for `target` out of the model `source`, by `steps` like `prune:layers=22`."""
+    """A draft called `name` for `target` out of the model `source`, by `steps` like `prune:layers=22`.
+
+    Where it is no `draft`, it is the target itself in another form.
+    """
 
     about: str
     target: str
@@ -30,6 +33,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"s
     name: str
     steps: tuple[str, ...]
     needs: Needs
+    draft: bool = True
 
 
 def names() -> list[str]:

@@ -17,15 +17,41 @@ LAYERS = 6
 class Desk:
     """A build that keeps what it is told."""
 
-    def __init__(self, texts: Sequence[Text], passes: Sequence[float]) -> None:
+    def __init__(
+        self,
+        texts: Sequence[Text],
+        passes: Sequence[float],
+        weights: Path | None = None,
+        kept: Path | None = None,
+    ) -> None:
         self._texts, self._passes = texts, passes
+        self._weights, self._kept = weights, kept
+        self.asked: list[list[int]] = []  # prompts that a user gave
         self.lines: list[str] = []
 
     def say(self, line: str) -> None:
         self.lines.append(line)
 
-    def step(self, title: str) -> None:
+    def step(self, title: str, total: int | None = None) -> None:
         self.lines.append(title)
+
+    def weights(self, of: str) -> Path:
+        assert self._weights is not None
+        return self._weights
+
+    def turns(self) -> Sequence[tuple[list[int], list[int]]]:
+        return [([3, 1], [4, 1]), ([5, 9, 2], [4, 1])]
+
+    def prompts(self) -> Sequence[list[int]]:
+        return self.asked
+
+    def ends(self) -> Sequence[int]:
+        return [95]
+
+    @property
+    def kept(self) -> Path:
+        assert self._kept is not None
+        return self._kept
 
     def texts(self) -> Sequence[Text]:
         return self._texts

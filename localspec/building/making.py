@@ -18,10 +18,8 @@ from localspec.building.desk import WEIGHTS, Asked, Desk
 from localspec.choosing import same_vocabulary
 from localspec.core.contracts import Artifact, Step
 from localspec.errors import BadValue, VocabularyMismatch
+from localspec.formats import ir
 from localspec.formats.files import read_json
-from localspec.formats.gguf import GgufFile
-from localspec.formats.ir import import_weights
-from localspec.formats.safetensors import SafetensorsFolder
 from localspec.library import Library, Manifest, Model, Progress, catalogue, check_name, disk, importing
 from localspec.library.locks import locked
 from localspec.library.model import write_json
@@ -152,9 +150,8 @@ def _weights(source: Model, into: Path, progress: Progress) -> Artifact:
             if path.is_file():
                 shutil.copyfile(path, into / path.name)
         return Artifact(into, {"precision": source.manifest.precision})
-    opened = GgufFile.open(file) if file.is_file() else SafetensorsFolder.open(file)
     fill = importing.from_gguf if file.is_file() else importing.from_folder
-    facts = fill(file, into) | dict(import_weights(opened, into, progress, plain=True))
+    facts = fill(file, into) | ir.plain(file, into, progress)
     return Artifact(into, {key: facts[key] for key in ("precision", "architecture", "context")})
 
 

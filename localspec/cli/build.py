@@ -28,7 +28,7 @@ def build(
     from localspec.library import Library, Terminal
 
     found = recipes.load(recipe)
-    plan = Plan(name or found.name, found.target, found.source, found.steps)
+    plan = Plan(name or found.name, found.target, found.source, found.steps, draft=found.draft)
     plan.check()
     with Terminal() as progress:
         needs = found.needs

@@ -11,8 +11,8 @@ import typer
 HELP = """Write a model as an OpenVINO folder, a GGUF file or a Hugging Face folder.
 
 Tokenizer, chat template and generation settings come along, and with the extra `export` the tokenizer's graph
-that OpenVINO GenAI reads. A draft that was cut is written without the layers that are gone. It runs in a process
-of its own; the folder appears whole or not at all."""
+that OpenVINO GenAI reads. A draft that was cut is written without the layers that are gone. A child process
+does it, and the folder appears whole or not at all."""
 EPILOG = """Examples:
 
   localspec export smollm2-135m --to gguf --type Q8_0

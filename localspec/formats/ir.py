@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import BrokenModel
+from localspec.errors import BrokenModel, MissingExtra, UnsupportedModel
 from localspec.formats import architecture
 from localspec.formats.architecture import Architecture
 from localspec.formats.gguf import GgufFile
@@ -60,6 +60,26 @@ def import_weights(
         weights = FolderWeights(source, plain=plain)
     _write(shape, weights, into, progress, source.path)
     return {"precision": "FP16" if plain else precision}
+
+
+def plain(path: Path, into: Path, progress: Progress) -> dict[str, str]:
+    """Write the graph of a GGUF file or a Hugging Face folder with weights in float16; return facts about it.
+
+    Folders of families that localspec does not know are left to optimum-intel. Raises what `import_weights`
+    raises, and MissingExtra without optimum-intel.
+    """
+    opened = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
+    try:
+        return import_weights(opened, into, progress, plain=True)
+    except UnsupportedModel:
+        if path.is_file():
+            raise
+    try:
+        from optimum.exporters.openvino import main_export
+    except ImportError:
+        raise MissingExtra("optimum-intel", "export") from None
+    main_export(str(path), str(into), task="text-generation-with-past", trust_remote_code=False)
+    return {"precision": "FP16"}
 
 
 def import_state(

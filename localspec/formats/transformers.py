@@ -5,6 +5,7 @@ Nothing is fetched and no code of a model is run. The weights of a GGUF file are
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import threading
@@ -212,22 +213,36 @@ def own(path: Path, place: Any, kept: Sequence[int] | None = None) -> Any:
     return model.to(place)
 
 
-def save_healed(model: Any, folder: Path) -> None:
-    """Write the layers of `model` in float16 into `folder`, for who makes other files of it."""
+def save_healed(model: Any, layers: Sequence[int] | None, folder: Path) -> None:
+    """Write what is in the layers of `model` in float16 into `folder`, for who makes other files of it.
+
+    `layers` are the numbers that they have in the model they are from, None for all.
+    """
     from safetensors.torch import save_file
 
-    layers = {
+    values = {
         name: value.half().cpu().contiguous() for name, value in model.state_dict().items() if LAYERS in name
     }
-    save_file(layers, folder / HEALED)
+    save_file(values, folder / HEALED, {"layers": json.dumps(layers)})
 
 
-def load_healed(model: Any, folder: Path) -> None:
-    """Put what `save_healed` wrote in `folder` into `model`, if there is something."""
-    if (folder / HEALED).is_file():
-        from safetensors.torch import load_file
+def load_healed(model: Any, layers: Sequence[int] | None, file: Path) -> None:
+    """Put what `save_healed` wrote into `model`; raises BrokenModel unless it is of the same `layers`."""
+    from safetensors import SafetensorError, safe_open
 
-        model.load_state_dict(load_file(folder / HEALED), strict=False)
+    wanted = None if layers is None else list(layers)
+    try:
+        with safe_open(file, "pt") as opened:
+            if json.loads((opened.metadata() or {}).get("layers", "0")) != (list(layers) if layers else None):
+                raise BrokenModel(f"`{file}` is of other layers than those that are kept")
+            wrong = model.load_state_dict(
+                {name: opened.get_tensor(name) for name in opened.keys()}, strict=False
+            )
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise BrokenModel(f"`{file}` cannot be read: {_line(error)}") from None
+    missing = [name for name in wrong.missing_keys if LAYERS in name]
+    if missing or wrong.unexpected_keys:
+        raise BrokenModel(f"`{file}` is of another model")
 
 
 def check_extra() -> None:

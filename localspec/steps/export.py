@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.contracts import Artifact, Site, Step
-from localspec.errors import BadValue, MissingExtra, UnsupportedModel
+from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats import folders, gguf_writing, tokenizers_ir, transformers
 from localspec.formats.compressing import WHOLE_ROW, compress
 from localspec.formats.files import copy_beside
 from localspec.formats.gguf import GgufFile
-from localspec.formats.ir import import_weights, save
+from localspec.formats.ir import plain, save
 from localspec.formats.paged import read_stateful
-from localspec.formats.safetensors import SafetensorsFolder
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -90,15 +88,8 @@ class Export(Step):
         return {"precision": precision}
 
     def _plain(self, into: Path) -> Any:
-        """Return the graph of the source's weights in float16: our own, or that of optimum-intel."""
-        path = self._site.weights("source")
-        opened = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
-        try:
-            import_weights(opened, into, self._site, plain=True)
-        except UnsupportedModel:
-            if path.is_file():
-                raise
-            _by_optimum(path, into)
+        """Return the graph of the source's weights in float16."""
+        plain(self._site.weights("source"), into, self._site)
         model = read_stateful(into / GRAPH).clone()
         for file in (into / GRAPH, (into / GRAPH).with_suffix(".bin")):
             file.unlink()
@@ -138,7 +129,9 @@ class Export(Step):
         transformers.check_extra()
         path = self._site.weights("source")
         model = transformers.own(path, transformers.find_device("cpu")[1], source.facts.get("layers"))
-        transformers.load_healed(model, source.folder)
+        if (source.folder / transformers.HEALED).is_file():
+            layers = source.facts.get("layers")
+            transformers.load_healed(model, layers, source.folder / transformers.HEALED)
         return model, path
 
     def _check_uncut(self, source: Artifact, what: str) -> None:
@@ -152,13 +145,3 @@ class Export(Step):
 def _array(value: Any) -> NDArray[np.float32]:
     found: NDArray[np.float32] = value.float().cpu().numpy()
     return found
-
-
-def _by_optimum(path: Path, into: Path) -> None:
-    """Let optimum-intel write the graph of a family that localspec itself does not know."""
-    try:
-        from optimum.exporters.openvino import main_export
-    except ImportError:
-        raise MissingExtra("optimum-intel", "export") from None
-    options: Mapping[str, Any] = {"task": "text-generation-with-past", "trust_remote_code": False}
-    main_export(str(path), str(into), **options)

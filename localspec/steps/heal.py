@@ -43,20 +43,37 @@ class Heal(Step):
         batch: Annotated[int, Option("texts a step", least=1, most=1024)] = 16,
         depth: Annotated[int, Option("guesses a round that are made likely", least=1, most=16)] = 4,
         seed: Annotated[int, Option("of what is drawn", least=0)] = 0,
+        taught: Annotated[str, Option("a healed.safetensors of another machine, in place of a lesson")] = "",
     ) -> None:
         self._site = site
         self._seconds, self._device, self._rank = minutes * 60, device, rank
         self._batch, self._depth, self._seed = batch, depth, seed
+        self._elsewhere = Path(taught).expanduser() if taught else None
 
     def run(self, source: Artifact, into: Path) -> Artifact:
         """Write the taught model in float16; raises MissingExtra, UnknownDevice and TooLittleMemory."""
-        draft, healed = self.teach(source.facts.get("layers"))
+        layers = source.facts.get("layers")
+        draft, healed = self._read(layers) if self._elsewhere else self.teach(layers)
         state = {name: value.float().cpu().numpy() for name, value in draft.state_dict().items()}
-        layers = draft.config.num_hidden_layers
-        facts = import_state(self._site.weights("source"), state, layers, into, self._site)
+        file, count = self._site.weights("source"), draft.config.num_hidden_layers
+        facts = import_state(file, state, count, into, self._site)
         copy_beside(source.folder, into)
-        transformers.save_healed(draft, into)
+        transformers.save_healed(draft, layers, into)
         return Artifact(into, source.facts | facts | {"healed": healed})
+
+    def _read(self, layers: Sequence[int] | None) -> tuple[Any, dict[str, Any]]:
+        """Return the source with only these `layers` and what was taught to them on another machine."""
+        from localspec.training.distil import acceptance
+
+        assert self._elsewhere is not None
+        transformers.check_extra()
+        place = transformers.find_device("cpu")[1]
+        draft = transformers.own(self._site.weights("source"), place, layers)
+        transformers.load_healed(draft, layers, self._elsewhere)
+        judged = self._site.texts()
+        before = acceptance(transformers.own(self._site.weights("source"), place, layers), judged)
+        after = acceptance(draft, judged)
+        return draft, {"before": round(before, 4), "after": round(after, 4), "elsewhere": True}
 
     def teach(self, layers: Sequence[int] | None) -> tuple[Any, dict[str, Any]]:
         """Return the source with only these `layers`, None for all, after its lesson, and what that did."""

@@ -37,20 +37,16 @@ class Prune(Step):
         self,
         site: Site,
         *,
-        layers: Annotated[str, Option("how many are kept, auto for what pays most")] = AUTO,
+        layers: Annotated[str, Option("how many are kept, which ones (0-6+17-23), or auto")] = AUTO,
     ) -> None:
         self._site = site
-        self._asked = None if layers == AUTO else _count(layers)
+        self._asked = None if layers == AUTO else _parsed(layers)
 
     def run(self, source: Artifact, into: Path) -> Artifact:
         """Write the graph without the layers; raises BadValue for a number of layers that cannot be kept."""
         model = read_stateful(source.folder / GRAPH)
         layers = surgery.layers_of(model)
-        if self._asked is not None and not 2 <= self._asked <= layers:
-            raise BadValue(
-                f"`layers` of `prune` is {self._asked} and the model has {layers}",
-                f"Give a number from 2 to {layers}: the first and the last layer stay",
-            )
+        self._check(layers)
         dropped, found = self._chosen(model, layers)
         surgery.drop_layers(model, dropped)
         save(model, into)
@@ -61,8 +57,24 @@ class Prune(Step):
         self._site.say(f"{len(kept)} of {layers} layers are kept, without {_ranges(sorted(dropped))}")
         return Artifact(into, source.facts | {"layers": kept, "of_layers": layers} | found)
 
+    def _check(self, layers: int) -> None:
+        """Raise BadValue for layers that cannot be kept."""
+        if isinstance(self._asked, frozenset):
+            if not {0, layers - 1} <= self._asked <= set(range(layers)):
+                raise BadValue(
+                    f"`layers` of `prune` names {_ranges(sorted(self._asked))} and the model has {layers}",
+                    f"Name some of 0 to {layers - 1}: the first and the last layer stay",
+                )
+        elif self._asked is not None and not 2 <= self._asked <= layers:
+            raise BadValue(
+                f"`layers` of `prune` is {self._asked} and the model has {layers}",
+                f"Give a number from 2 to {layers}: the first and the last layer stay",
+            )
+
     def _chosen(self, model: Any, layers: int) -> tuple[frozenset[int], dict[str, Any]]:
         """Return the layers that go, and what is promised without them."""
+        if isinstance(self._asked, frozenset):
+            return frozenset(range(layers)) - self._asked, {}
         if self._asked == layers:
             return frozenset(), {}
         ranked = self._ranked(model)
@@ -105,11 +117,22 @@ class Prune(Step):
         return found
 
 
-def _count(text: str) -> int:
+def _parsed(text: str) -> int | frozenset[int]:
+    """Return how many layers a text says, or which ones: `22`, `0-6+17-23`."""
     try:
-        return int(text)
+        if "-" not in text and "+" not in text:
+            return int(text)
+        ends = [part.partition("-") for part in text.split("+")]
+        return frozenset(
+            layer
+            for first, dash, last in ends
+            for layer in range(int(first), int(last if dash else first) + 1)
+        )
     except ValueError:
-        raise BadValue(f"`layers` of `prune` is `{text}`", "It takes a whole number or `auto`") from None
+        raise BadValue(
+            f"`layers` of `prune` is `{text}`",
+            "It takes a whole number, layers such as `0-6+17-23`, or `auto`",
+        ) from None
 
 
 def _ranges(layers: list[int]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from localspec.core.contracts import Artifact, Site, Step
 from localspec.errors import BadValue
-from localspec.formats.compressing import METHODS, PLAIN, compress
+from localspec.formats.compressing import METHODS, PLAIN, SMOOTH, compress
 from localspec.formats.files import copy_beside
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
@@ -22,6 +22,7 @@ class Quantize(Step):
 
     Of four bits embedding and head take eight. `rtn` rounds to the nearest step; `awq` (Lin et al. 2023),
     `scale` (scale estimation) and `gptq` (Frantar et al. 2022) look at texts of the target, and take long.
+    `smooth` (SmoothQuant, Xiao et al. 2022) rounds activations to 8 bits too.
     """
 
     def __init__(
@@ -31,13 +32,14 @@ class Quantize(Step):
         bits: Annotated[int, Option("bits of a weight: 4, 8 or 16", least=4, most=16)] = 4,
         group: Annotated[int, Option("columns that share a scale, of 4 bits", least=32, most=1024)] = 64,
         ratio: Annotated[float, Option("share of layers in 4 bits, the others in 8", least=0, most=1)] = 1.0,
-        method: Annotated[str, Option("how it rounds", choices=tuple(METHODS))] = PLAIN,
+        method: Annotated[str, Option("how it rounds", choices=(*METHODS, SMOOTH))] = PLAIN,
         zero: Annotated[bool, Option("a zero point a group: closer, and a little slower")] = False,
     ) -> None:
         if bits not in (4, 8, 16):
             raise BadValue(f"`bits` of `quantize` is {bits}", "It takes 4, 8 or 16")
-        if bits != 4 and method != PLAIN:
-            raise BadValue(f"`method={method}` of `quantize` is for 4 bits", "Leave it out")
+        wanted = 8 if method == SMOOTH else 4
+        if method != PLAIN and bits != wanted:
+            raise BadValue(f"`method={method}` of `quantize` is for {wanted} bits", "Leave it out")
         self._site = site
         self._bits, self._group, self._ratio = bits, group, ratio
         self._method, self._zero = method, zero

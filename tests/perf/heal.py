@@ -2,8 +2,8 @@
 
     python tests/perf/heal.py TARGET.gguf SOURCE.gguf --keep 14 --minutes 15 --work DIR
 
-DIR keeps the texts and the checkpoints, so a second call goes on. In the end it holds `healed.safetensors`:
-the layers that were taught, in float16 by Hugging Face's names, and `healed.json`: what was kept and gained.
+DIR keeps the texts and the checkpoints, so a second call goes on. In the end it holds `healed.safetensors`,
+which a recipe elsewhere takes with `heal:taught=FILE` behind a `prune` of the same layers.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def main() -> None:
     layers = ranked(site, asked.keep)
     site.say(f"layers {layers}")
     draft, healed = Heal(site, minutes=asked.minutes, batch=asked.batch, rank=asked.rank).teach(layers)
-    transformers.save_healed(draft, site.kept)
-    (site.kept / "healed.json").write_text(json.dumps({"layers": layers, "healed": healed}), "utf-8")
+    transformers.save_healed(draft, layers, site.kept)
+    print(json.dumps({"layers": layers, "healed": healed}))
 
 
 if __name__ == "__main__":

@@ -45,8 +45,10 @@ def texts(source: Artifact) -> list[Text]:
 
 
 @pytest.fixture
-def desk(texts: list[Text]) -> Desk:
-    return Desk(texts, [1.0 + 0.02 * more for more in range(9)])
+def desk(texts: list[Text], source: Artifact, tmp_path: Path) -> Desk:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    return Desk(texts, [1.0 + 0.02 * more for more in range(9)], source.folder / "tiny.gguf", kept)
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 import tiny
 
-from localspec import building
-from localspec.building import Plan, build, card
+from localspec.building import Asked, Plan, build, card, making
 from localspec.choosing import Choice
 from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, BrokenModel, UnknownName, VocabularyMismatch
 from localspec.library import Library, Silent
 from localspec.runtime import Runtime
 
-PROMPTS = ["abc", "hello", "12 34", "def f"]
+PROMPTS = [Asked("words", text) for text in ("abc", "hello", "12 34", "def f")]
 STEPS = ("prune:layers=4", "trim_vocab:tokens=90")
 
 
@@ -91,11 +90,11 @@ def test_the_same_build_has_the_same_digests(library: Library, gguf: Path) -> No
 def test_a_build_that_was_killed_goes_on(
     library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*arguments: Any) -> None:
+    def killed(*arguments: Any, **named: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(building, "_checked", killed)
+        patch.setattr(making, "check", killed)
         with pytest.raises(KeyboardInterrupt):
             build(plan(gguf), PROMPTS, library, Silent())
     assert library.find("cut") is None
@@ -111,7 +110,7 @@ def test_a_build_that_was_killed_goes_on(
 def test_another_plan_of_the_same_name_begins_anew(
     library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "_checked", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(making, "check", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         build(plan(gguf), PROMPTS, library, Silent())
     with pytest.raises(KeyboardInterrupt):
