@@ -233,11 +233,10 @@ def load_healed(model: Any, layers: Sequence[int] | None, file: Path) -> None:
     wanted = None if layers is None else list(layers)
     try:
         with safe_open(file, "pt") as opened:
-            if json.loads((opened.metadata() or {}).get("layers", "0")) != (list(layers) if layers else None):
-                raise BrokenModel(f"`{file}` is of other layers than those that are kept")
-            wrong = model.load_state_dict(
-                {name: opened.get_tensor(name) for name in opened.keys()}, strict=False
-            )
+            found = json.loads((opened.metadata() or {}).get("layers", "0"))
+        if found != wanted:
+            raise BrokenModel(f"`{file}` is of the layers {found}, and kept are {wanted}")
+        wrong = model.load_state_dict(load_file(file), strict=False)
     except (OSError, SafetensorError, RuntimeError) as error:
         raise BrokenModel(f"`{file}` cannot be read: {_line(error)}") from None
     missing = [name for name in wrong.missing_keys if LAYERS in name]

@@ -122,17 +122,12 @@ def _parsed(text: str) -> int | frozenset[int]:
     try:
         if "-" not in text and "+" not in text:
             return int(text)
-        ends = [part.partition("-") for part in text.split("+")]
-        return frozenset(
-            layer
-            for first, dash, last in ends
-            for layer in range(int(first), int(last if dash else first) + 1)
-        )
+        parts = [part.partition("-") for part in text.split("+")]
+        ends = [(int(first), int(last or first)) for first, _, last in parts]
+        return frozenset(layer for first, last in ends for layer in range(first, last + 1))
     except ValueError:
-        raise BadValue(
-            f"`layers` of `prune` is `{text}`",
-            "It takes a whole number, layers such as `0-6+17-23`, or `auto`",
-        ) from None
+        hint = "It takes a whole number, layers such as `0-6+17-23`, or `auto`"
+        raise BadValue(f"`layers` of `prune` is `{text}`", hint) from None
 
 
 def _ranges(layers: list[int]) -> str:
