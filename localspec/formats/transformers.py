@@ -229,6 +229,7 @@ def save_healed(model: Any, layers: Sequence[int] | None, folder: Path) -> None:
 def load_healed(model: Any, layers: Sequence[int] | None, file: Path) -> None:
     """Put what `save_healed` wrote into `model`; raises BrokenModel unless it is of the same `layers`."""
     from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file
 
     wanted = None if layers is None else list(layers)
     try:
