@@ -6,10 +6,13 @@ a reply a line. What went wrong is a reply too: `{"error": ..., "hint": ...}`.
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +28,7 @@ from localspec.errors import (
     UnsupportedModel,
     suggestion,
 )
+from localspec.formats import tokenizers_ir
 from localspec.formats.gguf import GgufFile
 from localspec.formats.safetensors import SafetensorsFolder
 
@@ -66,11 +70,14 @@ def genai(name: str, given: Reply) -> Answer:
     import numpy as np
 
     options: dict[str, Any] = {}
+    model = _form(given["model"], "openvino")
     if name == "genai-draft":
-        options["draft_model"] = genai.draft_model(_form(given["draft"], "openvino"), given["device"])
+        model = _with_tokenizer(model)
+        draft = _with_tokenizer(_form(given["draft"], "openvino"))
+        options["draft_model"] = genai.draft_model(draft, given["device"])
     if name == "genai-lookup":
         options["prompt_lookup"] = True
-    pipeline = genai.LLMPipeline(_form(given["model"], "openvino"), given["device"], **options)
+    pipeline = genai.LLMPipeline(model, given["device"], **options)
     config = genai.GenerationConfig(do_sample=False, stop_token_ids=set(given["stop_tokens"]))
     if name == "genai-draft":
         config.num_assistant_tokens = DRAFTED
@@ -86,6 +93,20 @@ def genai(name: str, given: Reply) -> Answer:
         return _reply(list(result.tokens[0]), len(prompt), first, seconds - first)
 
     return answer
+
+
+def _with_tokenizer(folder: str) -> str:
+    """Return a folder with the same model and the tokenizer's graphs, which GenAI wants beside a draft."""
+    if (Path(folder) / tokenizers_ir.NAMES[0]).is_file():
+        return folder
+    linked = Path(tempfile.mkdtemp(prefix="localspec-"))
+    atexit.register(shutil.rmtree, linked, ignore_errors=True)
+    for file in Path(folder).iterdir():
+        if file.is_file():
+            (linked / file.name).symlink_to(file.resolve())
+    if not tokenizers_ir.write(linked):
+        raise MissingExtra("optimum-intel", "export")
+    return str(linked)
 
 
 def llamacpp(name: str, given: Reply) -> Answer:
