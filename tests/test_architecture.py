@@ -20,7 +20,7 @@ FLOORS = [
     {"library", "training"},
     {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"} | {"choosing"},
     {"runtime"},
-    {"chat", "bench", "doctor", "build"},
+    {"chat", "bench", "doctor", "building"},
     {"agent", "server"},
     {"cli"},
     {"__main__", "__init__"},
