@@ -76,10 +76,12 @@ def build(plan: Plan, prompts: Sequence[Asked], library: Library, progress: Prog
         work = _begun(building / plan.name, plan, prompts, target, source, progress)
         needs.check(source, target, steps, work, progress)
         site = Desk(target, source, prompts, library, progress, work, plan.engine)
+        todo: list[Step] = [spec.make(site) for spec in steps]
+        for step in todo if source.layers() else ():
+            step.check(source.layers())
         made = _once(work / "0-weights", lambda into: _weights(source, into, progress))
-        for number, spec in enumerate(steps, 1):
+        for number, (spec, step) in enumerate(zip(steps, todo, strict=True), 1):
             progress.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}")
-            step: Step = spec.make(site)
             made = _once(work / f"{number}-{spec.name}", _running(step, made))
         card = check(made, source, site, draft=plan.draft)
         card |= {"parent": source.name, "date": date.today().isoformat()}

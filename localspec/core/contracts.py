@@ -271,6 +271,9 @@ class Site(Protocol):
 class Step(ABC):
     """One step of a build, made as `Step(site, **options)`."""
 
+    def check(self, layers: int) -> None:  # noqa: B027 - most fit every model
+        """Raise BadValue where the options do not fit a source of so many layers, before anything is done."""
+
     @abstractmethod
     def run(self, source: Artifact, into: Path) -> Artifact:
         """Make the files of `source` anew in the empty folder `into`, and return what that is now.

@@ -63,6 +63,10 @@ class Model:
         )
         return 2 * 2 * int(config.get("num_hidden_layers") or 0) * int(heads) * int(width)
 
+    def layers(self) -> int:
+        """Return the number of its layers, 0 where it does not say."""
+        return int((self._config or self._gguf_shape()).get("num_hidden_layers") or 0)
+
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer; the same object at every call."""
         return self._tokenizer

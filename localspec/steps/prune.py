@@ -46,7 +46,7 @@ class Prune(Step):
         """Write the graph without the layers; raises BadValue for a number of layers that cannot be kept."""
         model = read_stateful(source.folder / GRAPH)
         layers = surgery.layers_of(model)
-        self._check(layers)
+        self.check(layers)
         dropped, found = self._chosen(model, layers)
         surgery.drop_layers(model, dropped)
         save(model, into)
@@ -57,7 +57,7 @@ class Prune(Step):
         self._site.say(f"{len(kept)} of {layers} layers are kept, without {_ranges(sorted(dropped))}")
         return Artifact(into, source.facts | {"layers": kept, "of_layers": layers} | found)
 
-    def _check(self, layers: int) -> None:
+    def check(self, layers: int) -> None:
         """Raise BadValue for layers that cannot be kept."""
         if isinstance(self._asked, frozenset):
             if not {0, layers - 1} <= self._asked <= set(range(layers)):
