@@ -17,6 +17,7 @@ from localspec.cli import (
     export,
     parts,
     prune_draft,
+    pull,
     quantize,
     show,
     tune,
@@ -42,6 +43,7 @@ app.command("export", help=export.HELP, epilog=export.EPILOG)(export.export)
 app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
 
 app.command("prune-draft", help=prune_draft.HELP, epilog=prune_draft.EPILOG)(prune_draft.prune_draft)
+app.command("pull", help=pull.HELP, epilog=pull.EPILOG)(pull.pull)
 app.command("quantize", help=quantize.HELP, epilog=quantize.EPILOG)(quantize.quantize)
 app.command("show", help=show.HELP, epilog=show.EPILOG)(show.show)
 app.command("tune", help=tune.HELP, epilog=tune.EPILOG)(tune.tune)

@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from localspec.errors import LocalspecError, NetworkError, UnknownModel, UnsupportedModel, UsageError
+from localspec.errors import (
+    DigestMismatch,
+    LocalspecError,
+    NetworkError,
+    UnknownModel,
+    UnsupportedModel,
+    UsageError,
+)
 from localspec.library import disk, resume
 from localspec.library.progress import Progress, growth
 from localspec.library.sources import Fetched, Source
 
 PREFERRED = "Q4_K_M"
 LOCAL_FILE = "or give a model file you have: `localspec chat path/to/model.gguf`"
+ONLINE = f"Leave out `--offline` and unset `HF_HUB_OFFLINE`, {LOCAL_FILE}"
 
 # Besides the weights: all that a tokenizer, a chat template and generation defaults may need.
 _BESIDE = {
@@ -65,6 +73,25 @@ def fetch(source: Source, progress: Progress, digest: str = "") -> Fetched:
         return Fetched(choice.kind, folder, pinned)
     file = choice.files[0]
     return Fetched("gguf", folder / file, pinned, expected=digest or listing.digests.get(file, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What fetching a source takes: bytes that are still to come, and bytes in all."""
+
+    download: int
+    size: int
+
+
+def takes(source: Source) -> Takes:
+    """Return what `fetch` would fetch; raises what it raises before the first byte."""
+    listing = _listing(source)
+    choice = choose(source, listing.sizes)
+    sizes = {name: listing.sizes[name] for name in choice.files}
+    folder = _snapshot(source, listing.revision)
+    absent = sum(size for name, size in sizes.items() if not (folder / name).is_file())
+    there = sum((folder / name).stat().st_size for name in sizes if (folder / name).is_file())
+    return Takes(absent, absent + there)
 
 
 def choose(source: Source, files: Iterable[str]) -> Choice:
@@ -120,8 +147,8 @@ def _listing(source: Source) -> Listing:
     """Ask the hub what the repository holds; fall back on the cache when it cannot be asked."""
     from huggingface_hub import HfApi
 
-    if _offline():
-        return _from_cache(source, NetworkError(_not_cached(source), _offline_hint()))
+    if offline():
+        return _from_cache(source, NetworkError(_not_cached(source), ONLINE))
     try:
         with _explained(source):
             found = HfApi(endpoint=_endpoint()).model_info(
@@ -174,7 +201,7 @@ def _download(source: Source, listing: Listing, choice: Choice, progress: Progre
         for name in absent:
             if listing.sizes[name] >= resume.LARGE:
                 resume.fetch(source.name, name, listing.revision, _endpoint(), blobs, progress)
-        return Path(
+        fetched = Path(
             snapshot_download(
                 source.name,
                 revision=source.version or None,  # not the commit: so the cache remembers what `main` was
@@ -183,6 +210,22 @@ def _download(source: Source, listing: Listing, choice: Choice, progress: Progre
                 allow_patterns=list(choice.files),
             )
         )
+    _verify(fetched, {name: listing.digests[name] for name in absent if name in listing.digests}, progress)
+    return fetched
+
+
+def _verify(folder: Path, digests: dict[str, str], progress: Progress) -> None:
+    """Compare what was fetched to the hub's digests; drop what is wrong and raise DigestMismatch."""
+    for name, expected in digests.items():
+        file = folder / name
+        found = disk.digest_of(file, progress, f"Checking {name}")
+        if found != expected:
+            file.resolve().unlink()  # the cache's own copy, else it would be taken for the file again
+            file.unlink(missing_ok=True)
+            raise DigestMismatch(
+                f"`{name}` is not the file that the hub says: sha256 {found[:12]}…, not {expected[:12]}…",
+                "Try again; if it stays so, do not use that file",
+            )
 
 
 @contextmanager
@@ -267,14 +310,11 @@ def _not_cached(source: Source) -> str:
     return f"`{source.name}` is not in the cache `{_cache()}`, and the hub is switched off"
 
 
-def _offline_hint() -> str:
-    return f"Unset `HF_HUB_OFFLINE`, {LOCAL_FILE}"
-
-
 # huggingface_hub reads these once, when it is imported; we read them when they are needed.
 
 
-def _offline() -> bool:
+def offline() -> bool:
+    """Tell whether nothing may be fetched, by the variables that Hugging Face's tools know."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in names)
 

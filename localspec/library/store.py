@@ -19,13 +19,18 @@ from localspec.library.arrival import Arrival, Graph
 from localspec.library.fetch import fetch_first
 from localspec.library.locks import locked, partial_of, sweep
 from localspec.library.manifest import Manifest, Place
-from localspec.library.model import GRAPH, Model
+from localspec.library.model import FORMS, GRAPH, Model
 from localspec.library.progress import Progress
 from localspec.library.sources import Source
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
+_OURS = {
+    "openvino": "openvino",
+    "gguf": "gguf",
+    "hf": "safetensors",
+}  # as people say it -> Model.form
 _NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -60,8 +65,8 @@ class Library:
 
     def find(self, name: str) -> Model | None:
         """Return the model of that name or alias when all its files are there."""
-        entry = catalogue.lookup(name)
-        folder = self.models / (entry.name if entry else name)
+        asked = catalogue.asked(name)
+        folder = self.models / (catalogue.kept_as(*asked) if asked else name)
         if folder.parent != self.models or folder.name.startswith("."):
             return None
         found = manifest.read(folder)
@@ -101,12 +106,40 @@ class Library:
             return self._from_path(Path(name).expanduser(), progress, graph)
         if found := self.find(name):
             return found
-        if entry := catalogue.lookup(name):
-            return self._pull(entry.name, entry.sources, entry.digest, progress, graph)
+        if asked := catalogue.asked(name):
+            entry, precision = asked
+            kept, digest = catalogue.kept_as(entry, precision), "" if precision else entry.digest
+            return self._pull(kept, offers(name, precision, None), digest, progress, graph)
         if Path(name).exists():
             return self._from_path(Path(name), progress, graph)
         known = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
         raise UnknownModel(f"There is no model called `{name}`", suggestion(name, known))
+
+    def pull(
+        self, name: str, progress: Progress, precision: str | None = None, form: str | None = None
+    ) -> Model:
+        """Fetch what `name` means in a precision and a form, unless it is here.
+
+        Without them it is what `resolve` would fetch. Raises BadValue where it is not to be had so or is
+        here in another form, and what `resolve` raises.
+        """
+        asked = catalogue.asked(name)
+        if asked is None:
+            if precision or form:
+                raise BadValue(f"`{name}` is not in the catalogue", "Name the file: `hf:OWNER/NAME:FILE`")
+            return self.resolve(name, progress, FORMS)
+        entry, known = asked
+        precision = precision or known
+        kept = catalogue.kept_as(entry, precision)
+        if found := self.find(kept):
+            if form and found.form(_OURS[form]) is None:
+                raise BadValue(f"`{kept}` is here in another form", f"`localspec rm {kept}` first")
+            return found
+        sweep(self.models)
+        sources = offers(name, precision, form)
+        graph: Graph = "no" if form in (catalogue.GGUF, catalogue.HF) else "may"
+        digest = entry.digest if sources == entry.sources else ""
+        return self._pull(kept, sources, digest, progress, graph)
 
     def add(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0) -> Model:
         """Add a model that `fill` makes in the folder it is given, unless one of that name is here.
@@ -251,6 +284,21 @@ class Library:
         return found
 
 
+def offers(name: str, precision: str | None, form: str | None) -> tuple[Source, ...]:
+    """Return where a model of the catalogue can be had; raises BadValue where it cannot be had so."""
+    asked = catalogue.asked(name)
+    assert asked is not None
+    entry, known = asked
+    found = entry.offered(precision or known, form)
+    if not found:
+        there = [f"{kind} ({', '.join(sources)})" for kind, sources in entry.forms.items()]
+        raise BadValue(
+            f"`{entry.name}` is not to be had as {' '.join(filter(None, (precision or known, form)))}",
+            f"There is {', '.join(there)}; `localspec quantize` makes other bits of it",
+        )
+    return tuple(found)
+
+
 @contextmanager
 def _removed_on_failure(folder: Path) -> Iterator[None]:
     try:
@@ -276,8 +324,7 @@ def _complete(folder: Path, found: Manifest) -> Model | None:
     whole = all(disk.size_of(files / name) == size for name, size in found.sizes.items())
     if found.name != folder.name or "tokenizer.json" not in found.sizes or not whole:
         return None
-    entry = catalogue.lookup(found.name)
-    return Model(found.name, files, found, entry.draft if entry else None)
+    return Model(found.name, files, found, _draft_of(found.name))
 
 
 def _in_place(path: Path) -> Model:
@@ -290,8 +337,14 @@ def _in_place(path: Path) -> Model:
     found = manifest.read(whole)
     if found is None:
         found = Manifest(name=whole.name, source=f"file:{whole}", **importing.described(whole))
-    entry = catalogue.lookup(found.name)
-    return Model(found.name, whole, found, entry.draft if entry else None)
+    return Model(found.name, whole, found, _draft_of(found.name))
+
+
+def _draft_of(name: str) -> str | None:
+    """Return the catalogue's draft for a model of the library, in whatever precision that one is kept."""
+    start, _, precision = name.rpartition("-")
+    entry = catalogue.lookup(name) or (catalogue.lookup(start) if precision in catalogue.PRECISIONS else None)
+    return entry.draft if entry else None
 
 
 def _looks_like_path(name: str) -> bool:

