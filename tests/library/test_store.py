@@ -433,7 +433,11 @@ def test_the_next_source_is_tried_with_a_word(
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("smollm2-136m", "There is no model called `smollm2-136m`", "Did you mean `smollm2-135m`"),
+        (
+            "smollm2-136m",
+            "There is no model called `smollm2-136m`",
+            "Did you mean `smollm2-360m` or `smollm2-135m`",
+        ),
         ("o/m", "There is no file or folder `o/m`", "Did you mean `hf:o/m`?"),
         ("./none.gguf", "There is no file or folder `none.gguf`", "Check the path"),
         ("..", "There are no .safetensors files in `..`", "Give the folder of a model"),
