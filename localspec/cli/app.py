@@ -15,12 +15,16 @@ from localspec.cli import (
     devices,
     doctor,
     export,
+    import_model,
+    listing,
     parts,
     prune_draft,
     pull,
     quantize,
+    remove,
     show,
     tune,
+    verify,
 )
 from localspec.errors import LocalspecError, UsageError
 
@@ -40,13 +44,18 @@ app.command("build", help=build.HELP, epilog=build.EPILOG)(build.build)
 app.command("devices", help=devices.HELP, epilog=devices.EPILOG)(devices.devices)
 app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)
 app.command("export", help=export.HELP, epilog=export.EPILOG)(export.export)
+app.command("import", help=import_model.HELP, epilog=import_model.EPILOG)(import_model.import_model)
+app.command("list", help=listing.HELP, epilog=listing.EPILOG)(listing.listing)
+app.command("ls", help="The same as `list`.", hidden=True)(listing.listing)
 app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
 
 app.command("prune-draft", help=prune_draft.HELP, epilog=prune_draft.EPILOG)(prune_draft.prune_draft)
 app.command("pull", help=pull.HELP, epilog=pull.EPILOG)(pull.pull)
 app.command("quantize", help=quantize.HELP, epilog=quantize.EPILOG)(quantize.quantize)
+app.command("rm", help=remove.HELP, epilog=remove.EPILOG)(remove.remove)
 app.command("show", help=show.HELP, epilog=show.EPILOG)(show.show)
 app.command("tune", help=tune.HELP, epilog=tune.EPILOG)(tune.tune)
+app.command("verify", help=verify.HELP, epilog=verify.EPILOG)(verify.verify)
 
 
 def _version(asked: bool) -> None:

@@ -29,6 +29,7 @@ class Arrival:
     revision: str = ""
     digest: str = ""
     owned: bool = False  # the file is ours, so it moves into the model's folder
+    copied: bool = False  # the files stay where they are, and the model has copies
 
     @classmethod
     def fetched(cls, fetched: Fetched, progress: Progress) -> Arrival:
@@ -46,10 +47,10 @@ class Arrival:
         return cls(fetched.kind, fetched.path, str(source), source.version, digest, source.kind == "pypi")
 
     @classmethod
-    def given(cls, kind: str, path: Path, digest: str = "") -> Arrival:
+    def given(cls, kind: str, path: Path, digest: str = "", copied: bool = False) -> Arrival:
         """Take a file or folder of the user's, which stays where it is."""
         whole = path.resolve()
-        return cls(kind, whole, f"file:{whole}", digest=digest)
+        return cls(kind, whole, f"file:{whole}", digest=digest, copied=copied)
 
     @property
     def files(self) -> list[Path]:
@@ -58,9 +59,10 @@ class Arrival:
 
     def needed(self, graph: Graph) -> int:
         """Return how many bytes of disk an import takes, about."""
-        if self.kind == "openvino" or graph == "no":
-            return 0
-        return int(ROOM * sum(file.stat().st_size for file in self.files))
+        if self.kind == "openvino":
+            return sum(file.stat().st_size for file in _files(self.path)) if self.copied else 0
+        size = sum(file.stat().st_size for file in self.files)
+        return int(ROOM * size * (graph != "no")) + size * self.copied
 
     def fill(self, name: str, into: Path, progress: Progress, graph: Graph) -> Manifest:
         """Make the model's files in the folder `into` and describe them.
@@ -68,7 +70,8 @@ class Arrival:
         Raises UnsupportedModel for one that has no OpenVINO graph and must have it; where it only may have
         one, that is said.
         """
-        places = [Place.of(file) for file in self.files] if self.source.startswith("file:") else []
+        linked = self.source.startswith("file:") and not self.copied and self.kind != "openvino"
+        places = [Place.of(file) for file in self.files] if linked else []
         facts = self._facts(into, progress)
         if self.kind != "openvino" and graph != "no":
             facts |= self.graph(into, progress, graph)
@@ -77,7 +80,7 @@ class Arrival:
             source=self.source,
             revision=self.revision,
             digests={self.path.name: self.digest} if self.digest else {},
-            folder=str(self.path) if self.kind == "openvino" else "",
+            folder=str(self.path) if self.kind == "openvino" and not self.copied else "",
             weights="" if self.kind == "openvino" else self._keep(into),
             places=places,
             **facts,
@@ -88,6 +91,9 @@ class Arrival:
             return importing.from_gguf(self.path, into)
         if self.kind == "safetensors":
             return importing.from_folder(self.path, into)
+        if self.copied:
+            for file in _files(self.path):
+                shutil.copyfile(file, into / file.name)
         return importing.described(self.path)
 
     def graph(self, into: Path, progress: Progress, graph: Graph) -> importing.Facts:
@@ -102,7 +108,18 @@ class Arrival:
 
     def _keep(self, into: Path) -> str:
         """Keep the weights for engines that read them: our GGUF moves in, the user's files stay."""
+        if self.copied and self.kind == "safetensors":
+            for file in self.files:
+                shutil.copyfile(file, into / file.name)
+            return "."
+        if self.copied:
+            shutil.copyfile(self.path, into / self.path.name)
+            return self.path.name
         if not self.owned:
             return str(self.path)
         shutil.move(self.path, into / self.path.name)
         return self.path.name
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_file()]

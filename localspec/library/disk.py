@@ -99,6 +99,12 @@ def size_of(path: Path) -> int:
         return -1
 
 
+def freeable(folder: Path) -> int:
+    """Return the bytes that deleting `folder` frees: of files that have no other name."""
+    files = [path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return sum(found.st_size for found in files if found.st_nlink == 1)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file whole or not at all; raises StorageError."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")

@@ -79,6 +79,18 @@ class Library:
         names = sorted(path.name for path in self.models.iterdir() if path.is_dir())
         return [model for name in names if (model := self.find(name))]
 
+    def known(self) -> list[Model]:
+        """List every model that has a manifest, whole or not."""
+        if not self.models.is_dir():
+            return []
+        folders = sorted(path for path in self.models.iterdir() if path.is_dir())
+        found = [(folder, manifest.read(folder)) for folder in folders if not folder.name.startswith(".")]
+        return [
+            Model(one.name, Path(one.folder) if one.folder else folder, one, _draft_of(one))
+            for folder, one in found
+            if one
+        ]
+
     def drafts_for(self, target: Model) -> list[Model]:
         """List the drafts that were built for `target`, the latest first."""
         built = [model for model in self.all() if model.manifest.target == target.name]
@@ -151,17 +163,22 @@ class Library:
         with locked(self.models, name, progress):
             return self.find(name) or self._make(name, fill, progress, needed)
 
-    def remove(self, name: str, progress: Progress) -> None:
-        """Delete a model; raise UnknownModel when there is none of that name."""
+    def remove(self, name: str, progress: Progress) -> int:
+        """Delete a model and return the bytes that are free now; raise UnknownModel for no such name.
+
+        What has another name too, in another model's folder, is not freed.
+        """
         found = self.find(name)
         if found is None:
             known = [model.name for model in self.all()]
             raise UnknownModel(f"`{name}` is not in the library", suggestion(name, known))
         with locked(self.models, found.name, progress), disk.writing(self.models):
-            gone = partial_of(self.models, found.name)
+            gone, compiled = partial_of(self.models, found.name), compiled_folder(found.folder)
             (self.models / found.name).rename(gone)
+            freed = disk.freeable(gone) + disk.freeable(compiled)
             shutil.rmtree(gone)
-            shutil.rmtree(compiled_folder(found.folder), ignore_errors=True)
+            shutil.rmtree(compiled, ignore_errors=True)
+        return freed
 
     def _with_graph(self, model: Model, progress: Progress, graph: Graph) -> Model:
         """Add the OpenVINO graph to a model that came without one, when it is wanted."""
@@ -205,11 +222,11 @@ class Library:
     ) -> Model:
         """Fetch and import a model under its name; another process that does the same is waited for."""
         with locked(self.models, name, progress):
-            if found := self.find(name) or self._by_digest(digest):
+            if found := self.find(name) or self.by_digest(digest):
                 return found
             downloads = self.home / "downloads" / name
             arrival = Arrival.fetched(fetch_first(sources, downloads, progress, digest), progress)
-            model = self._by_digest(arrival.digest) or self._import(name, arrival, progress, graph)
+            model = self.by_digest(arrival.digest) or self.import_arrival(name, arrival, progress, graph)
             shutil.rmtree(downloads, ignore_errors=True)
         return model
 
@@ -234,9 +251,9 @@ class Library:
         free = entry is not None and not (self.models / entry.name).exists()
         name = entry.name if entry and free else f"{path.stem}-{digest[:8]}"
         with locked(self.models, name, progress):
-            if found := self._by_digest(digest):
+            if found := self.by_digest(digest):
                 return self._seen(found, place)
-            return self._import(name, Arrival.given("gguf", path, digest), progress, graph)
+            return self.import_arrival(name, Arrival.given("gguf", path, digest), progress, graph)
 
     def _from_folder(self, path: Path, progress: Progress, graph: Graph) -> Model:
         """Import a Hugging Face folder once; it is known by its files' sizes and times."""
@@ -245,13 +262,16 @@ class Library:
             return found
         name = f"{path.resolve().name}-{disk.digest_of_text(repr(places))[:8]}"
         with locked(self.models, name, progress):
-            return self.find(name) or self._import(name, Arrival.given("safetensors", path), progress, graph)
+            return self.find(name) or self.import_arrival(
+                name, Arrival.given("safetensors", path), progress, graph
+            )
 
     def _by_places(self, places: list[Place]) -> Model | None:
         wanted = set(places)
         return next((model for model in self.all() if wanted <= set(model.manifest.places)), None)
 
-    def _by_digest(self, digest: str) -> Model | None:
+    def by_digest(self, digest: str) -> Model | None:
+        """Return the model that was made of the file with this sha256, or has it."""
         every = self.all() if digest else []
         return next((model for model in every if digest in model.manifest.digests.values()), None)
 
@@ -263,7 +283,8 @@ class Library:
             updated.write(self.models / model.name)
         return Model(model.name, model.folder, updated, model.draft)
 
-    def _import(self, name: str, arrival: Arrival, progress: Progress, graph: Graph) -> Model:
+    def import_arrival(self, name: str, arrival: Arrival, progress: Progress, graph: Graph) -> Model:
+        """Make a model of what arrived; whoever calls holds the lock of its name."""
         return self._make(
             name, lambda into: arrival.fill(name, into, progress, graph), progress, arrival.needed(graph)
         )
@@ -324,7 +345,7 @@ def _complete(folder: Path, found: Manifest) -> Model | None:
     whole = all(disk.size_of(files / name) == size for name, size in found.sizes.items())
     if found.name != folder.name or "tokenizer.json" not in found.sizes or not whole:
         return None
-    return Model(found.name, files, found, _draft_of(found.name))
+    return Model(found.name, files, found, _draft_of(found))
 
 
 def _in_place(path: Path) -> Model:
@@ -337,13 +358,17 @@ def _in_place(path: Path) -> Model:
     found = manifest.read(whole)
     if found is None:
         found = Manifest(name=whole.name, source=f"file:{whole}", **importing.described(whole))
-    return Model(found.name, whole, found, _draft_of(found.name))
+    return Model(found.name, whole, found, _draft_of(found))
 
 
-def _draft_of(name: str) -> str | None:
-    """Return the catalogue's draft for a model of the library, in whatever precision that one is kept."""
-    start, _, precision = name.rpartition("-")
-    entry = catalogue.lookup(name) or (catalogue.lookup(start) if precision in catalogue.PRECISIONS else None)
+def _draft_of(found: Manifest) -> str | None:
+    """Return the catalogue's draft for a model of the library, whatever its precision and name."""
+    start, _, precision = found.name.rpartition("-")
+    entry = catalogue.lookup(found.name)
+    if entry is None and precision in catalogue.PRECISIONS:
+        entry = catalogue.lookup(start)
+    known = map(catalogue.by_digest, found.digests.values())
+    entry = entry or next(filter(None, known), None)
     return entry.draft if entry else None
 
 
