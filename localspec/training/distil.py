@@ -22,8 +22,8 @@ AVERAGE = 8  # texts that judging reads at a time
 class Lesson:
     """How a draft is taught: for `seconds`, at the learning `rate`, by `batch` texts a step.
 
-    `depth` guesses make a round of the end-to-end loss, before which, for a share `warm` of the time, the
-    target's `top` likeliest tokens teach.
+    It ends earlier after `steps`. `depth` guesses make a round of the end-to-end loss, before which, for a
+    share `warm` of the lesson, the target's `top` likeliest tokens teach.
     """
 
     seconds: float
@@ -33,6 +33,7 @@ class Lesson:
     warm: float = 0.3
     top: int = 32
     seed: int = 0
+    steps: int = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -139,20 +140,24 @@ class _Loop:
         if not self._resumed():
             self._before = self._best = acceptance(self._draft, self._judged)
             self._values = self._copied()
-        looked = started = monotonic() - self._spent
-        looked += self._spent
+        started, looks = monotonic() - self._spent, int(self._share * LOOKS)
         batches = self._batches()
         self._draft.train()
-        while self._spent < self._lesson.seconds and self._since < PATIENCE:
+        while self._share < 1 and self._since < PATIENCE:
             self._step(next(batches))
             self._spent = monotonic() - started
-            if monotonic() - looked > self._lesson.seconds / LOOKS:
+            if int(self._share * LOOKS) > looks:
+                looks = int(self._share * LOOKS)
                 self._look()
-                looked = monotonic()
         self._look()
         self._draft.eval()
         self._load(self._values)
         return Taught(self._before, self._best, self._steps)
+
+    @property
+    def _share(self) -> float:
+        """How much of the lesson is over."""
+        return max(self._spent / self._lesson.seconds, self._steps / self._lesson.steps)
 
     def _batches(self) -> Iterator[list[Text]]:
         """Yield texts of about one length together, in an order of their own at each turn."""
@@ -172,9 +177,9 @@ class _Loop:
     def _step(self, texts: list[Text]) -> None:
         import torch
 
-        share = self._spent / self._lesson.seconds
+        share = self._share
         for group in self._optimizer.param_groups:
-            group["lr"] = self._lesson.rate * min(1.0, share / RISE + 0.1, (1 - share) / (1 - FALL))
+            group["lr"] = self._lesson.rate * max(0.0, min(1.0, share / RISE + 0.1, (1 - share) / (1 - FALL)))
         try:
             for at in range(0, len(texts), self._size):
                 some = texts[at : at + self._size]
@@ -218,7 +223,7 @@ class _Loop:
         if better:
             self._best, self._values = found, self._copied()
         # the first losses only bring the two together: what they cost at first is no reason to stop
-        warm = self._spent < self._lesson.warm * self._lesson.seconds
+        warm = self._share < self._lesson.warm
         self._since = 0 if better or warm else self._since + 1
         left = max(0.0, self._lesson.seconds - self._spent) / 60
         self._say(

@@ -13,6 +13,7 @@ import torch
 from localspec.core.contracts import Text
 from localspec.formats import transformers
 from localspec.training import distil as distilling
+from localspec.training import texts as writing
 from localspec.training.distil import Lesson, acceptance, distil
 from localspec.training.texts import write
 
@@ -42,8 +43,11 @@ def teacher(gguf: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def texts(teacher: Any) -> list[Text]:
-    found = write(teacher, [([3, 1], [4])], [95], seconds=60, most=48, batch=16, seed=0)
-    return [text for some in found for text in some]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "QUESTION", 6)
+        patch.setattr(writing, "ANSWER", 20)
+        found = write(teacher, [([3, 1], [4])], [95], seconds=1e9, most=48, batch=16, seed=0)
+        return [text for some in found for text in some]
 
 
 def learner(gguf: Path) -> Any:
@@ -66,7 +70,7 @@ def test_texts_are_the_models_own_greedy_answers(teacher: Any, texts: list[Text]
 
 def test_given_prompts_are_answered_and_nothing_is_invented(teacher: Any) -> None:
     asked = [[3, 1, 4, 1], [5, 9, 2]]
-    found = write(teacher, [], [95], asked=asked, seconds=60, most=9, batch=1, seed=0)
+    found = write(teacher, [], [95], asked=asked, seconds=1e9, most=9, batch=1, seed=0)
     assert [text.prompt for some in found for text in some] == asked
 
 
@@ -79,7 +83,7 @@ def test_a_draft_learns_what_its_target_says(
 ) -> None:
     draft, lines = learner(gguf), []
     frozen = {name: value.clone() for name, value in draft.state_dict().items() if ".layers." not in name}
-    lesson = Lesson(seconds=12, rate=3e-3, batch=8)
+    lesson = Lesson(seconds=1e9, steps=60, rate=3e-3, batch=8)
     taught = distil(teacher, draft, texts[8:], texts[:8], lesson, tmp_path / "state.pt", lines.append)
     assert taught.after > taught.before + 0.05
     assert acceptance(draft, texts[:8]) == pytest.approx(taught.after)  # the best values are in it
@@ -92,7 +96,7 @@ def test_a_lesson_that_does_harm_leaves_the_draft_as_it_was(
 ) -> None:
     draft = learner(gguf)
     before = {name: value.clone() for name, value in draft.state_dict().items()}
-    lesson = Lesson(seconds=2, rate=10.0, batch=8)
+    lesson = Lesson(seconds=1e9, steps=6, rate=10.0, batch=8)
     taught = distil(teacher, draft, texts[8:], texts[:8], lesson, tmp_path / "state.pt", lambda line: None)
     assert taught.after == taught.before
     assert all(torch.equal(draft.state_dict()[name], value) for name, value in before.items())
@@ -101,7 +105,7 @@ def test_a_lesson_that_does_harm_leaves_the_draft_as_it_was(
 def test_a_killed_lesson_goes_on(
     gguf: Path, teacher: Any, texts: list[Text], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, lesson = tmp_path / "state.pt", Lesson(seconds=4, rate=1e-3, batch=8)
+    state, lesson = tmp_path / "state.pt", Lesson(seconds=1e9, steps=30, rate=1e-3, batch=8)
     looks = 0
 
     def killed(model: Any, some: list[Text]) -> float:
@@ -135,7 +139,7 @@ def test_a_full_card_gets_smaller_batches_and_the_user_is_told(
 
     monkeypatch.setattr(distilling, "_logits", full)
     lines: list[str] = []
-    lesson = Lesson(seconds=2, rate=1e-3, batch=8)
+    lesson = Lesson(seconds=1e9, steps=3, rate=1e-3, batch=8)
     taught = distil(teacher, learner(gguf), texts[8:], texts[:8], lesson, tmp_path / "state.pt", lines.append)
     assert [line for line in lines if "full" in line] == [
         "The card is full: texts are read 4 at a time",
