@@ -96,7 +96,7 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
     read before the clock starts.
     """
     none = plugins.parse("drafters", "none").make(runtime.target)
-    drafter = plugins.parse("drafters", "model").make(runtime.target, engine, runtime.engine.vocab)
+    drafter = plugins.parse("drafters", "model:name=draft").make(runtime.target, engine, runtime.engine.vocab)
     seconds = {"plain": 0.0, "drafted": 0.0}
     other = 0
     for number, (prompt, answer) in enumerate([texts[0], *texts]):

@@ -25,6 +25,7 @@ from localspec.library.locks import locked
 from localspec.library.model import write_json
 
 CARD, DONE = "card.json", "done.json"
+ANEW = ("quantize", "heal")  # steps that start from float16; others take a graph as it is
 BUILT = "built:"  # how the source of a model begins that was built here
 
 
@@ -79,7 +80,8 @@ def build(plan: Plan, prompts: Sequence[Asked], library: Library, progress: Prog
         todo: list[Step] = [spec.make(site) for spec in steps]
         for step in todo if source.layers() else ():
             step.check(source.layers())
-        made = _once(work / "0-weights", lambda into: _weights(source, into, progress))
+        anew = any(spec.name in ANEW for spec in steps)
+        made = _once(work / "0-weights", lambda into: _weights(source, into, progress, anew))
         for number, (spec, step) in enumerate(zip(steps, todo, strict=True), 1):
             progress.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}")
             made = _once(work / f"{number}-{spec.name}", _running(step, made))
@@ -143,14 +145,17 @@ def _running(step: Step, source: Artifact) -> Callable[[Path], Artifact]:
     return lambda into: step.run(source, into)
 
 
-def _weights(source: Model, into: Path, progress: Progress) -> Artifact:
-    """Write the graph of a model with its weights in float16, or as it is where there is nothing else."""
+def _weights(source: Model, into: Path, progress: Progress, anew: bool) -> Artifact:
+    """Write the graph of a model: with weights in float16 when they are rounded `anew`, else as it is.
+
+    What has no other form than a graph is taken as it is.
+    """
     file = source.form("gguf") or source.form("safetensors")
-    if file is None:
+    if file is None or (not anew and source.form("openvino")):
         disk.check_room(into, sum(source.manifest.sizes.values()))
-        for path in source.folder.iterdir():
-            if path.is_file():
-                shutil.copyfile(path, into / path.name)
+        for name in source.manifest.sizes:
+            if not name.endswith((".gguf", ".safetensors")):
+                shutil.copyfile(source.folder / name, into / name)
         return Artifact(into, {"precision": source.manifest.precision})
     fill = importing.from_gguf if file.is_file() else importing.from_folder
     facts = fill(file, into) | ir.plain(file, into, progress)

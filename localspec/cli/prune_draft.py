@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from localspec.building import Asked
     from localspec.library import Library, Model
 
-OPENVINO, AUTO = "openvino", "auto"
+OPENVINO, AUTO, ALL = "openvino", "auto", "all"
 ENGINES = {OPENVINO: "openvino", "gguf": "llamacpp", "torch": "torch"}
 
 HELP = """Build a draft for MODEL: fewer bits, fewer layers, fewer tokens to choose from.
@@ -39,7 +39,7 @@ def prune_draft(
     ] = None,
     layers: Annotated[str, typer.Option(help="Layers to keep, or auto.")] = "auto",
     vocab: Annotated[str, typer.Option(help="Tokens that it may guess, all, or auto.")] = "auto",
-    bits: Annotated[int, typer.Option(help="Bits of a weight: 4, 8 or 16.")] = 4,
+    bits: Annotated[int, typer.Option(help="Bits of a weight: 4, 8, 16, or 0 to keep them.")] = 4,
     heal: Annotated[
         str, typer.Option(help="Minutes of teaching it what the model says, or off; takes torch.")
     ] = "off",
@@ -73,25 +73,24 @@ def prune_draft(
 def steps_of(layers: str, vocab: str, bits: int, heal: str, engine: str) -> tuple[str, ...]:
     """Return the steps of a build; raises BadValue and UnknownName for what cannot be built so.
 
-    Layers are chosen by what a guess costs in the bits that it will have, so rounding comes first; healing
-    gives weights that are rounded anew.
+    Layers are chosen last, by what a guess costs in the bits and with the head that it will have. Healing
+    gives whole weights, which are rounded and trimmed anew.
     """
     if engine not in ENGINES:
         raise UnknownName(f"There is no engine `{engine}` to build for", engine, ENGINES)
-    if engine != OPENVINO and vocab not in (AUTO, "all"):
+    if engine != OPENVINO and vocab not in (AUTO, ALL):
         raise BadValue(f"A {engine} file cannot hold a trimmed head", "Give `--vocab all`")
-    if engine == "torch" and bits != 16:
+    if engine == "torch" and bits not in (0, 16):
         raise BadValue(f"`--bits {bits}` is not for torch, whose weights have 16", "Give `--bits 16`")
-    steps = [f"quantize:bits={bits}", f"prune:layers={layers}"]
+    small = [f"quantize:bits={bits}"] if bits else []
+    if engine == OPENVINO and vocab != ALL:
+        small.append(f"trim_vocab:tokens={vocab}")
+    cut = [*small, f"prune:layers={layers}"]
     if heal != "off":
-        steps.append(f"heal:minutes={heal}")
-    if engine == "gguf":
-        return (*steps, f"export:to=gguf,bits={bits}")
-    if engine == "torch":
-        return (*steps, "export:to=torch")
-    if heal != "off":
-        steps.append(f"quantize:bits={bits}")
-    return (*steps, f"trim_vocab:tokens={vocab}")
+        cut.append(f"heal:minutes={heal}")
+    if engine == OPENVINO:
+        return (*cut, *(small if heal != "off" else ()))
+    return (*cut, "export:to=torch" if engine == "torch" else f"export:to=gguf,bits={bits}")
 
 
 def sibling(target: Model, library: Library) -> str:

@@ -205,6 +205,10 @@ def own(path: Path, place: Any, kept: Sequence[int] | None = None) -> Any:
         if not isinstance(layers, torch.nn.ModuleList):
             raise UnsupportedModel(f"`{path}` keeps its layers where they cannot be taken out")
         model.base_model.layers = torch.nn.ModuleList(layers[layer] for layer in kept)
+        for number, layer in enumerate(model.base_model.layers):
+            for module in layer.modules():
+                if hasattr(module, "layer_idx"):  # its place in the cache
+                    module.layer_idx = number
         model.config.num_hidden_layers = len(kept)
         types = getattr(model.config, "layer_types", None)
         if types:
