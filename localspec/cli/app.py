@@ -11,6 +11,7 @@ from localspec.cli import (
     bench,
     build,
     chat,
+    config,
     console,
     devices,
     doctor,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command("chat", help=chat.HELP, epilog=chat.EPILOG)(chat.chat)
 app.command("bench", help=bench.HELP, epilog=bench.EPILOG)(bench.bench)
 app.command("build", help=build.HELP, epilog=build.EPILOG)(build.build)
+app.add_typer(config.app, name=config.NAME)
 app.command("devices", help=devices.HELP, epilog=devices.EPILOG)(devices.devices)
 app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)
 app.command("export", help=export.HELP, epilog=export.EPILOG)(export.export)
@@ -48,7 +50,6 @@ app.command("import", help=import_model.HELP, epilog=import_model.EPILOG)(import
 app.command("list", help=listing.HELP, epilog=listing.EPILOG)(listing.listing)
 app.command("ls", help="The same as `list`.", hidden=True)(listing.listing)
 app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
-
 app.command("prune-draft", help=prune_draft.HELP, epilog=prune_draft.EPILOG)(prune_draft.prune_draft)
 app.command("pull", help=pull.HELP, epilog=pull.EPILOG)(pull.pull)
 app.command("quantize", help=quantize.HELP, epilog=quantize.EPILOG)(quantize.quantize)
@@ -68,28 +69,31 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_version),
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Options before the command, which is then given the settings."""
+    config.apply(context)
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    given: list[Any] = []  # the settings that the command was given
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(standalone_mode=False, obj=given))
     except LocalspecError as error:
-        console.show(error)
+        console.show(config.with_place(error, given, sys.argv))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # Ctrl-C, also at a question
         sys.exit(INTERRUPTED)
     except Exception as error:
         if not hasattr(error, "format_message"):  # the parser's; its class moves with typer's versions
             raise
         if error.format_message():  # empty where the help was shown in its place
-            console.show(in_our_words(error))
+            console.show(config.with_place(in_our_words(error), given, sys.argv))
         sys.exit(UsageError.exit_code)
 
 

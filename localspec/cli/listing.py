@@ -20,18 +20,26 @@ EPILOG = "Example: localspec list --json"
 def listing(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Print one line a model."""
+    """Print one line a model, and on stderr what is not listed."""
+    from localspec.cli import console
     from localspec.library import Library
+    from localspec.library.whole import complete
 
-    library = Library()
-    found = [described(model, library) for model in library.all()]
+    library, found = Library(), []
+    known = {model.name: model for model in library.known()}
+    for name, model in known.items():
+        if model.manifest.newer:
+            console.say(f"{name} was written by a newer localspec: localspec show {name}")
+        elif complete(library.models / name, model.manifest) is None:
+            console.say(f"{name} is not whole: localspec verify {name}")
+        else:
+            found.append(described(model, library))
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return
-    if not found:
+    if not known:
         print("No models yet. Fetch one: localspec pull smollm2-135m")
-        return
-    widest = max(len(one["name"]) for one in found)
+    widest = max((len(one["name"]) for one in found), default=0)
     for one in found:
         here, there = one["bytes"], one["elsewhere"]
         place = f"{in_words(here or there):>9}" + ("" if here else " elsewhere")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.errors import BadValue, LocalspecError
+from localspec.errors import BadValue
 
 if TYPE_CHECKING:
     from localspec.library import Library, Model, Progress
+    from localspec.library.hub import Takes
 
 HELP = """Fetch a model, unless it is here.
 
@@ -31,10 +32,10 @@ PRECISIONS, FORMS = ("int4", "int8", "fp16"), ("openvino", "gguf", "hf")
 def pull(
     model: Annotated[str, typer.Argument(help="A catalogue name, NAME:int8, or hf:OWNER/NAME[:FILE].")],
     precision: Annotated[
-        str | None, typer.Option(help="int4, int8 or fp16.", show_default="what suits this machine")
+        str | None, typer.Option(help="int4, int8 or fp16.", show_default="that of the first source")
     ] = None,
     form: Annotated[
-        str | None, typer.Option(help="openvino, gguf or hf.", show_default="the first that there is")
+        str | None, typer.Option(help="openvino, gguf or hf.", show_default="that of the first source")
     ] = None,
     with_draft: Annotated[
         bool, typer.Option("--with-draft", help="Fetch the small model that guesses for it, too.")
@@ -69,35 +70,26 @@ def pull(
 def fetched(
     library: Library, name: str, progress: Progress, precision: str | None, form: str | None
 ) -> Model:
-    """Return a model that is here afterwards, after a word on what it takes."""
-    from localspec.library import catalogue
+    """Return a model that is here afterwards; what it takes is said before the first byte."""
+    from localspec.cli.listing import in_words
+    from localspec.library import catalogue, disk
 
     asked = catalogue.asked(name)
-    kept = catalogue.kept_as(asked[0], precision or asked[1]) if asked else name
-    if library.find(kept) is None and asked:
-        progress.say(estimate(library, name, precision, form))
-    return library.pull(name, progress, precision, form)
 
+    def ready(takes: Takes) -> None:
+        said = [f"{asked[0].title} from {takes.source}" if asked else f"{takes.source}"]
+        if takes.size:
+            free = disk.free(library.home)
+            said.append(
+                f"{in_words(takes.download)} to fetch of {in_words(takes.size)}, {in_words(free)} are free"
+            )
+        if asked:
+            known = precision or asked[1] or ("fp16" if form == catalogue.HF else None)
+            memory = asked[0].memory(known or asked[0].precision_from(takes.source))
+            said.append(f"about {in_words(memory)} of memory when it runs")
+        progress.say("; ".join(said))
 
-def estimate(library: Library, name: str, precision: str | None, form: str | None) -> str:
-    """Say what fetching a model of the catalogue takes, as far as its source tells; raises BadValue."""
-    from localspec.library import catalogue, disk, hub
-    from localspec.library.store import offers
-
-    asked = catalogue.asked(name)
-    assert asked is not None
-    entry, known = asked
-    source = offers(name, precision, form)[0]
-    memory = entry.memory(precision or known or "int4") / 1e9
-    line = f"{entry.title} from {source}; about {memory:.1f} GB of memory when it runs"
-    if source.kind != "hf":
-        return line
-    try:
-        found = hub.takes(source)
-    except LocalspecError:  # whoever fetches says what is wrong
-        return line
-    fetch, whole, room = (count / 1e9 for count in (found.download, found.size, disk.free(library.home)))
-    return f"{line}; {fetch:.2f} GB to fetch, {whole:.2f} GB in all ({room:.0f} GB are free)"
+    return library.pull(name, progress, precision, form, ready)
 
 
 def described(model: Model) -> dict[str, Any]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.errors import BadValue, UnknownModel, suggestion
+from localspec.cli.show import absent
+from localspec.errors import BadValue
+
+if TYPE_CHECKING:
+    from localspec.library import Library, Model
 
 HELP = """Delete a model, after asking.
 
@@ -28,22 +32,27 @@ def remove(
     from localspec.library.checking import on_disk
 
     library = Library()
-    found = library.find(model)
+    found = library.find(model) or next((one for one in library.known() if one.name == model), None)
     if found is None:
-        known = [one.name for one in library.all()]
-        raise UnknownModel(f"`{model}` is not in the library", suggestion(model, known))
+        raise absent(library, model)
     own, elsewhere = on_disk(found, library.home)
-    drafts = [draft.name for draft in library.drafts_for(found)]
     if not (yes or as_json):
-        if not sys.stdin.isatty():
-            raise BadValue(f"Nobody can be asked whether `{found.name}` may go", "Give `--yes`")
-        told = f"; {', '.join(drafts)} guesses for it" if drafts else ""
-        if not typer.confirm(f"Delete {found.name} ({in_words(own)}){told}?", err=True):
-            raise typer.Exit(1)
+        ask(found, library, in_words(own))
     with Terminal() as progress:
         freed = library.remove(found.name, progress)
     if as_json:
         print(json.dumps({"name": found.name, "freed": freed, "elsewhere": elsewhere}))
         return
-    kept = f"; {in_words(elsewhere)} in {found.folder if found.manifest.folder else 'its own place'} stay"
+    place = found.manifest.folder or found.manifest.weights
+    kept = f"; {in_words(elsewhere)} stay in {place}"
     print(f"{found.name} is gone, {in_words(freed)} are free" + (kept if elsewhere else ""))
+
+
+def ask(model: Model, library: Library, size: str) -> None:
+    """Ask whether a model may go; raises BadValue where nobody can be asked, Exit for a no."""
+    if not sys.stdin.isatty():
+        raise BadValue(f"Nobody can be asked whether `{model.name}` may go", "Give `--yes`")
+    drafts = ", ".join(draft.name for draft in library.drafts_for(model))
+    told = f"; {drafts} guesses for it" if drafts else ""
+    if not typer.confirm(f"Delete {model.name} ({size}){told}?", err=True):
+        raise typer.Exit(1)

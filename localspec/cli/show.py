@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.errors import UnknownModel, suggestion
+from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, suggestion
 
 if TYPE_CHECKING:
     from localspec.library import Library, Model
@@ -20,6 +21,7 @@ EPILOG = "Example: localspec show smollm2-135m --json"
 
 def show(
     model: Annotated[str, typer.Argument(help="A name of the library.")],
+    template: Annotated[bool, typer.Option("--template", help="Print its chat template, as it is.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print what is known; raise UnknownModel for a name that is not here."""
@@ -28,10 +30,33 @@ def show(
     library = Library()
     found = library.find(model)
     if found is None:
-        known = [one.name for one in library.all()]
-        raise UnknownModel(f"`{model}` is not in the library", suggestion(model, known))
-    values = described(found, library)
-    print(json.dumps(values, ensure_ascii=False) if as_json else in_words(values))
+        raise absent(library, model)
+    if template:
+        values = written(found)
+        sys.stdout.write(json.dumps(values, ensure_ascii=False) + "\n" if as_json else values["template"])
+        return
+    about = described(found, library)
+    print(json.dumps(about, ensure_ascii=False) if as_json else in_words(about))
+
+
+def absent(library: Library, name: str) -> LocalspecError:
+    """Say why there is no whole model of that name: a newer manifest, damaged files, or no such model."""
+    known = library.known()
+    for one in known:
+        if one.name == name:
+            if one.manifest.newer:
+                return one.manifest.refusal()
+            return BrokenModel(f"`{name}` is not whole", f"See what is wrong: localspec verify {name}")
+    return UnknownModel(f"`{name}` is not in the library", suggestion(name, [one.name for one in known]))
+
+
+def written(model: Model) -> dict[str, str]:
+    """Return a model's chat template by the keys of `--json`; raises UnsupportedModel when it has none."""
+    found = model.template()
+    if found is None:
+        raise UnsupportedModel(f"`{model.name}` has no chat template", "Prompts go in with `--raw`")
+    tools = {} if found.with_tools is None else {"with_tools": found.with_tools}
+    return {"template": found.source, **tools}
 
 
 def described(model: Model, library: Library) -> dict[str, Any]:

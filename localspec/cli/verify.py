@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.errors import UnknownModel, suggestion
+from localspec.cli.show import absent
+
+if TYPE_CHECKING:
+    from localspec.library import Library, Model, Progress
 
 HELP = """Read the files of a model, or of all, and compare them to their sizes and digests.
 
@@ -19,28 +22,51 @@ def verify(
     model: Annotated[str | None, typer.Argument(help="A name of the library.", show_default="all")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Print a line for each model, and one for each file that is wrong."""
+    """Print a line for each model, and after its name each file that is wrong."""
     from localspec.library import Library, Terminal
-    from localspec.library.checking import problems
+    from localspec.library.checking import unread
+    from localspec.library.manifest import FILE
 
     library = Library()
     known = library.known()
-    chosen = known
+    damaged = {path.name: path for path in unread(library) if model in (None, path.name)}
     if model is not None:
-        found = library.find(model)
-        chosen = [found] if found else [one for one in known if one.name == model]
-        if not chosen:
-            near = suggestion(model, [one.name for one in known])
-            raise UnknownModel(f"`{model}` is not in the library", near)
-    results: list[tuple[str, int, list[str]]] = []
+        known = chosen(library, model, known)
+        if not (known or damaged):
+            raise absent(library, model)
     with Terminal() as progress:
-        for one in chosen:
-            read, wrong = problems(one, progress)
-            results.append((one.name, read, [f"{bad.file} {bad.what}" for bad in wrong]))
+        found = [checked(one, progress) for one in known]
+    found += [
+        {"name": name, "read": 0, "wrong": [f"{path / FILE} is missing or damaged"], "newer": False}
+        for name, path in damaged.items()
+    ]
     if as_json:
-        keys = ("name", "read", "wrong")
-        print(json.dumps([dict(zip(keys, one, strict=True)) for one in results], ensure_ascii=False))
-    for name, read, told in () if as_json else results:
-        print(f"{name}: " + ("; ".join(told) if told else f"good, {read} files read"))
-    if any(told for _, _, told in results):
+        print(json.dumps(found, ensure_ascii=False))
+    for one in () if as_json else found:
+        print(f"{one['name']}: {in_words(one)}")
+    if any(one["wrong"] for one in found):
         raise typer.Exit(1)
+
+
+def chosen(library: Library, name: str, known: list[Model]) -> list[Model]:
+    """Return the model of that name or alias, whole or not, alone in a list; empty when there is none."""
+    exact = [one for one in known if one.name == name]
+    found = None if exact else library.find(name)
+    return [found] if found else exact[:1]
+
+
+def checked(model: Model, progress: Progress) -> dict[str, Any]:
+    """Return how many files of a model were read and what is wrong with which."""
+    from localspec.library.checking import problems
+
+    newer = model.manifest.newer
+    read, wrong = (0, []) if newer else problems(model, progress)
+    told = [f"{bad.file} {bad.what}" for bad in wrong]
+    return {"name": model.name, "read": read, "wrong": told, "newer": newer}
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """Return the verdict on a model as one line."""
+    if found["newer"]:
+        return "not checked, a newer localspec wrote it"
+    return "; ".join(found["wrong"]) or f"good, {found['read']} files read"

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from localspec.errors import BadValue, UnknownModel
-from localspec.library import disk
+from localspec.errors import BadValue, UnknownModel, UnsupportedModel
+from localspec.library import catalogue, disk
 from localspec.library.arrival import Arrival
 from localspec.library.locks import locked
-from localspec.library.manifest import Manifest
+from localspec.library.manifest import Manifest, Place
 from localspec.library.model import GRAPH, Model
 from localspec.library.progress import Progress
 from localspec.library.store import Library, check_name
+
+WEIGHTS = "openvino_model.bin"
 
 
 def adopt(library: Library, path: Path, name: str, progress: Progress, *, copy: bool = False) -> Model:
@@ -25,30 +27,53 @@ def adopt(library: Library, path: Path, name: str, progress: Progress, *, copy: 
     converted again. Raises BadValue for a name that is taken or cannot be one, UnknownModel for a path that
     is none of them, and what reading it raises.
     """
-    check_name(name)
-    if library.find(name):
-        raise BadValue(f"There is a model called `{name}` already", "Choose another `--name`")
+    check_free(library, name)
     kind = _kind(path)
     with disk.reading(path):
         digest = disk.digest_of(path, progress, f"Reading {path.name}") if kind == "gguf" else ""
     if (same := library.by_digest(digest)) and not copy:
-        return library.add(name, lambda into: _linked(same, name, path, into), progress)
-    with locked(library.models, name, progress):
-        arrival = Arrival.given(kind, path, digest, copied=copy)
-        return library.import_arrival(name, arrival, progress, "may")
+        found = library.add(name, lambda into: _linked(same, name, path, digest, into), progress)
+        if found.manifest.source != f"file:{path.resolve()}":  # another process was first
+            raise _taken(name)
+        return found
+    with locked(library.models, name, progress), disk.reading(path):
+        check_free(library, name)
+        return library.import_arrival(name, Arrival.given(kind, path, digest, copied=copy), progress, "may")
+
+
+def check_free(library: Library, name: str) -> None:
+    """Raise BadValue for a name that cannot be one, is taken, or means a model of the catalogue."""
+    check_name(name)
+    if not name.isascii():
+        raise BadValue(f"`{name}` cannot be a model's name", "Use letters a to z, digits, `-`, `_` and `.`")
+    if catalogue.asked(name):
+        raise BadValue(
+            f"`{name}` is a name of the catalogue", f"Choose another `--name`, or `localspec pull {name}`"
+        )
+    if (library.models / name).exists():
+        raise _taken(name)
+
+
+def _taken(name: str) -> BadValue:
+    return BadValue(f"There is a model called `{name}` already", "Choose another `--name`")
 
 
 def _kind(path: Path) -> str:
     if path.is_file():
         return "gguf"
-    if (path / GRAPH).is_file():
-        return "openvino"
-    if path.is_dir():
+    if not path.is_dir():
+        raise UnknownModel(f"There is no file or folder `{path}`", "Check the path")
+    if not (path / GRAPH).is_file():
         return "safetensors"
-    raise UnknownModel(f"There is no file or folder `{path}`", "Check the path")
+    for name in ("tokenizer.json", WEIGHTS):
+        if not (path / name).is_file():
+            raise UnsupportedModel(
+                f"`{path}` has `{GRAPH}` and no `{name}`", "Copy it from the model's own repository"
+            )
+    return "openvino"
 
 
-def _linked(same: Model, name: str, path: Path, into: Path) -> Manifest:
+def _linked(same: Model, name: str, path: Path, digest: str, into: Path) -> Manifest:
     """Give `into` the files of another model under new names of the same bytes; copies where that fails."""
     for file in same.folder.iterdir():
         if file.is_file() and file.name in same.manifest.sizes:
@@ -56,13 +81,14 @@ def _linked(same: Model, name: str, path: Path, into: Path) -> Manifest:
                 os.link(file, into / file.name)
             except OSError:
                 shutil.copyfile(file, into / file.name)
-    own = same.folder / same.manifest.weights
-    weights = same.manifest.weights if own.parent == same.folder else str(path.resolve())
+    whole, about = path.resolve(), same.manifest
+    inside = bool(about.weights) and (same.folder / about.weights).parent == same.folder
     return msgspec.structs.replace(
-        same.manifest,
+        about,
         name=name,
-        source=f"file:{path.resolve()}",
-        weights=weights,
-        history=[*same.manifest.history, f"the same file as `{same.name}`"],
-        places=[],
+        source=f"file:{whole}",
+        weights=about.weights if inside else str(whole),
+        digests=about.digests if inside else about.digests | {whole.name: digest},
+        history=[*about.history, f"the same file as `{same.name}`"],
+        places=[] if inside else [Place.of(whole)],
     )

@@ -9,7 +9,7 @@ from typing import Literal
 
 from localspec.errors import DigestMismatch, UnsupportedModel
 from localspec.formats.files import weight_files
-from localspec.library import disk, importing
+from localspec.library import disk, importing, manifest
 from localspec.library.manifest import Manifest, Place
 from localspec.library.progress import Progress
 from localspec.library.sources import Fetched
@@ -70,16 +70,20 @@ class Arrival:
         Raises UnsupportedModel for one that has no OpenVINO graph and must have it; where it only may have
         one, that is said.
         """
-        linked = self.source.startswith("file:") and not self.copied and self.kind != "openvino"
-        places = [Place.of(file) for file in self.files] if linked else []
+        linked = self.source.startswith("file:") and not self.copied
+        places = [Place.of(file) for file in self.files] if linked and self.kind != "openvino" else []
         facts = self._facts(into, progress)
         if self.kind != "openvino" and graph != "no":
             facts |= self.graph(into, progress, graph)
+        digests = {self.path.name: self.digest} if self.digest else {}
+        if linked and self.kind != "gguf":  # whoever verifies it later has nothing else to go by
+            files = self.files if self.kind == "safetensors" else _files(self.path)
+            digests = {file.name: disk.digest_of(file, progress, f"Reading {file.name}") for file in files}
         return Manifest(
             name=name,
             source=self.source,
             revision=self.revision,
-            digests={self.path.name: self.digest} if self.digest else {},
+            digests=digests,
             folder=str(self.path) if self.kind == "openvino" and not self.copied else "",
             weights="" if self.kind == "openvino" else self._keep(into),
             places=places,
@@ -122,4 +126,5 @@ class Arrival:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_file()]
+    """List the files of an OpenVINO folder, without a manifest of ours, which the copy gets anew."""
+    return [path for path in folder.iterdir() if path.is_file() and path.name != manifest.FILE]

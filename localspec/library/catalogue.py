@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import UnknownModel, suggestion
+from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.library.sources import Source
 
 HERE = Path(__file__)
@@ -45,6 +45,17 @@ class Entry:
     def memory(self, precision: str) -> int:
         """Return the bytes of memory that it takes at least, about."""
         return int(float(self.parameters[:-1]) * SIZES[self.parameters[-1]] * BYTES[precision] + BESIDE)
+
+    def precision_from(self, source: Source) -> str:
+        """Return the precision in which a model of that source runs; a graph of 16 bits is made with 8."""
+        for form, there in self.forms.items():
+            for key in (key for key, known in there.items() if known == source):
+                if form == OPENVINO:
+                    return key
+                if form == HF:
+                    return "int8"
+                return next((name for name, types in PRECISIONS.items() if key in types), "int4")
+        return "int4"
 
     def offered(self, precision: str | None = None, form: str | None = None) -> list[Source]:
         """Return where it can be had in that precision and form, the best first; None is whatever there is.
@@ -99,6 +110,21 @@ def asked(name: str) -> tuple[Entry, str | None] | None:
 def kept_as(entry: Entry, precision: str | None) -> str:
     """Return the name under which the library keeps an entry in a precision, None for its first source's."""
     return f"{entry.name}-{precision}" if precision else entry.name
+
+
+def offers(name: str, precision: str | None, form: str | None) -> tuple[Source, ...]:
+    """Return where a model of the catalogue can be had; raises BadValue where it cannot be had so."""
+    found = asked(name)
+    assert found is not None
+    entry, known = found
+    there = entry.offered(precision or known, form)
+    if not there:
+        ways = [f"{kind} ({', '.join(sources)})" for kind, sources in entry.forms.items()]
+        raise BadValue(
+            f"`{entry.name}` is not to be had as {' '.join(filter(None, (precision or known, form)))}",
+            f"There is {', '.join(ways)}; `localspec quantize` makes other bits of it",
+        )
+    return tuple(there)
 
 
 def _rounds(form: str, precision: str, wanted: str | None) -> bool:

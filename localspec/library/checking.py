@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.library import disk
+from localspec.library import disk, manifest
 from localspec.library.model import Model
 from localspec.library.progress import Progress
+from localspec.library.store import Library
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -26,19 +28,45 @@ def problems(model: Model, progress: Progress) -> tuple[int, list[Problem]]:
 
     Of a file in the hub's cache the digest is the name that the cache gives it.
     """
-    found, read = [], 0
-    for file, size, digest in _expected(model):
-        there = disk.size_of(file)
-        if there < 0:
-            found.append(Problem(file, "is missing"))
-        elif size is not None and there != size:
-            found.append(Problem(file, f"has {there:,} bytes, not {size:,}"))
+    found, read, expected = [], 0, _expected(model)
+    total = sum(max(disk.size_of(file), 0) for file, _, digest in expected if digest)
+    progress.step(f"Checking {model.name}", total)
+    for file, size, digest in expected:
+        if wrong := _wrong_size(file, size):
+            found.append(Problem(file, wrong))
         elif digest:
             read += 1
-            own = disk.digest_of(file, progress, f"Checking {file.name}")
+            try:
+                own = disk.digest_of(file, progress, counted=True)
+            except OSError as error:
+                found.append(Problem(file, f"cannot be read: {error.strerror}"))
+                continue
             if own != digest:
                 found.append(Problem(file, f"has the sha256 {own[:12]}…, not {digest[:12]}…"))
     return read, found
+
+
+def unread(library: Library) -> list[Path]:
+    """List the folders of the library whose manifest is missing or damaged."""
+    if not library.models.is_dir():
+        return []
+    folders = sorted(path for path in library.models.iterdir() if path.is_dir())
+    return [path for path in folders if not path.name.startswith(".") and manifest.read(path) is None]
+
+
+def on_disk(model: Model, home: Path) -> tuple[int, int]:
+    """Return the bytes that a model's files take below the folder `home`, and those that lie elsewhere."""
+    own = elsewhere = 0
+    folders: dict[Path, bool] = {home / "models" / model.name: True}  # -> is it below home?
+    for file, size, _ in _expected(model):
+        count = max(disk.size_of(file), 0) if size is None else size
+        if file.parent not in folders:
+            folders[file.parent] = home.resolve() in file.resolve().parents
+        if folders[file.parent]:
+            own += count
+        else:
+            elsewhere += count
+    return own, elsewhere
 
 
 def _expected(model: Model) -> list[tuple[Path, int | None, str]]:
@@ -48,25 +76,35 @@ def _expected(model: Model) -> list[tuple[Path, int | None, str]]:
         model.folder / name: (size, about.digests.get(name, "")) for name, size in about.sizes.items()
     }
     weights = model.folder / about.weights
-    if about.weights and weights.is_absolute() and weights not in files and weights.suffix == ".gguf":
-        size = next((place.size for place in about.places if place.path == str(weights)), None)
-        files[weights] = (size, about.digests.get(weights.name, ""))
+    if about.weights and weights.is_absolute() and model.folder not in weights.parents:
+        sizes = {Path(place.path): place.size for place in about.places}
+        for file in _weights(weights, sizes):
+            files[file] = (sizes.get(file), about.digests.get(file.name, ""))
     return [(file, size, digest or _named(file)) for file, (size, digest) in files.items()]
+
+
+def _weights(path: Path, known: Iterable[Path]) -> list[Path]:
+    """Return the files that a model has at `path`, outside its folder: a GGUF, or what a folder has.
+
+    Of an imported folder they are `known`; of one in the hub's cache they are whatever is there.
+    """
+    if path.suffix == ".gguf":
+        return [path]
+    return [file for file in known if file.parent == path] or sorted(path.glob("*.safetensors")) or [path]
+
+
+def _wrong_size(file: Path, size: int | None) -> str:
+    there = disk.size_of(file)
+    if there < 0:
+        return "is missing"
+    if size is None and file.is_dir():
+        return "has no weights"
+    return "" if size in (None, there) else f"has {there:,} bytes, not {size:,}"
 
 
 def _named(file: Path) -> str:
     """Return the sha256 by which the hub's cache calls a large file, empty for others."""
-    name = file.resolve().name if file.is_symlink() else ""
+    if not file.is_symlink():
+        return ""
+    name = file.resolve().name
     return name if SHA256.fullmatch(name) else ""
-
-
-def on_disk(model: Model, home: Path) -> tuple[int, int]:
-    """Return the bytes that a model's files take below the folder `home`, and those that lie elsewhere."""
-    own = elsewhere = 0
-    for file, size, _ in _expected(model):
-        count = size if size is not None else max(disk.size_of(file), 0)
-        if home in file.resolve().parents:
-            own += count
-        else:
-            elsewhere += count
-    return own, elsewhere

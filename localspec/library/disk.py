@@ -73,15 +73,15 @@ def check_room(folder: Path, needed: int) -> None:
         raise full(folder, needed)
 
 
-def digest_of(path: Path, progress: Progress, title: str = "") -> str:
-    """Return a file's sha256 in hex; a `title` makes it a step of its own."""
+def digest_of(path: Path, progress: Progress, title: str = "", *, counted: bool = False) -> str:
+    """Return a file's sha256 in hex; a `title` makes it a step of its own, `counted` a part of the last."""
     if title:
         progress.step(title, path.stat().st_size)
     found = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(PIECE):
             found.update(piece)
-            if title:
+            if title or counted:
                 progress.advance(len(piece))
     return found.hexdigest()
 

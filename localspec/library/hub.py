@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
 
-from localspec.errors import (
-    DigestMismatch,
-    LocalspecError,
-    NetworkError,
-    UnknownModel,
-    UnsupportedModel,
-    UsageError,
-)
-from localspec.library import disk, resume
-from localspec.library.progress import Progress, growth
+from localspec.errors import LocalspecError, NetworkError, StorageError, UnsupportedModel, UsageError
+from localspec.library import cache, disk, resume
+from localspec.library.locks import locked
+from localspec.library.patience import Patience
+from localspec.library.progress import Progress
+from localspec.library.refusals import explained, not_cached
 from localspec.library.sources import Fetched, Source
 
 PREFERRED = "Q4_K_M"
-LOCAL_FILE = "or give a model file you have: `localspec chat path/to/model.gguf`"
-ONLINE = f"Leave out `--offline` and unset `HF_HUB_OFFLINE`, {LOCAL_FILE}"
+INDEX = "model.safetensors.index.json"
 
 # Besides the weights: all that a tokenizer, a chat template and generation defaults may need.
 _BESIDE = {
@@ -36,18 +30,21 @@ _BESIDE = {
     "special_tokens_map.json",
     "chat_template.jinja",
     "chat_template.json",
-    "model.safetensors.index.json",
+    INDEX,
 }
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_BLOB = re.compile(r"\w[\w-]*", re.ASCII)  # what may name a file of the cache
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # by which the hub calls a large file
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a repository holds at one revision."""
+    """What a repository holds at one commit."""
 
     revision: str
     sizes: dict[str, int] = field(default_factory=dict)  # file -> bytes, 0 where unknown
     digests: dict[str, str] = field(default_factory=dict)  # large file -> sha256
+    blobs: dict[str, str] = field(default_factory=dict)  # file -> its name in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,59 +55,73 @@ class Choice:
     files: tuple[str, ...]  # the weights first
 
 
-def fetch(source: Source, progress: Progress, digest: str = "") -> Fetched:
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What fetching a source takes: bytes that are still to come, and bytes in all; 0 where unknown."""
+
+    source: Source
+    kind: str  # openvino, gguf or safetensors
+    download: int = 0
+    size: int = 0
+
+
+Ready = Callable[[Takes], None]  # hears what it takes before the first byte, and may raise
+
+
+def fetch(
+    source: Source,
+    progress: Progress,
+    digest: str = "",
+    ready: Ready | None = None,
+    patience: Patience | None = None,
+    kind: str = "",
+) -> Fetched:
     """Fetch a model: a GGUF file or a folder in the cache. `digest` is what a GGUF must have.
+
+    Of a repository that holds several kinds, `kind` is taken: openvino, gguf or safetensors.
 
     What is in the cache is not fetched again, and is enough when the hub cannot be reached. Raises
     NetworkError, UnknownModel for a repository that does not exist, UsageError when it is not clear which of
-    several GGUF files is meant.
+    several GGUF files is meant, StorageError before the start when it does not fit, DigestMismatch for a file
+    that is not what the hub says, or not `digest`: then nothing of it stays.
     """
-    listing = _listing(source)
-    choice = choose(source, listing.sizes)
-    folder = _download(source, listing, choice, progress)
+    patience = patience or Patience(progress)
+    listing, choice = _chosen(source, progress, patience, kind)
+    if ready:
+        ready(_takes(source, listing, choice))
+    folder, checked = _download(source, listing, choice, progress, patience)
     pinned = source.at(folder.name)
     if choice.kind != "gguf":
         return Fetched(choice.kind, folder, pinned)
     file = choice.files[0]
-    return Fetched("gguf", folder / file, pinned, expected=digest or listing.digests.get(file, ""))
+    expected = digest or listing.digests.get(file, "")
+    found = checked.get(file) or disk.digest_of(folder / file, progress, f"Checking {Path(file).name}")
+    if expected and found != expected:
+        cache.drop(folder / file, cache.repository(source) / "blobs" / listing.blobs.get(file, file))
+        raise resume.wrong(file, f"sha256 {found[:12]}…", f"{expected[:12]}…")
+    return Fetched("gguf", folder / file, pinned, digest=found, expected=expected)
 
 
-@dataclass(frozen=True, slots=True)
-class Takes:
-    """What fetching a source takes: bytes that are still to come, and bytes in all."""
+def choose(source: Source, files: Iterable[str], kind: str = "") -> Choice:
+    """Choose what to fetch: OpenVINO files if there are any, else a GGUF, else safetensors, or only `kind`.
 
-    download: int
-    size: int
-
-
-def takes(source: Source) -> Takes:
-    """Return what `fetch` would fetch; raises what it raises before the first byte."""
-    listing = _listing(source)
-    choice = choose(source, listing.sizes)
-    sizes = {name: listing.sizes[name] for name in choice.files}
-    folder = _snapshot(source, listing.revision)
-    absent = sum(size for name, size in sizes.items() if not (folder / name).is_file())
-    there = sum((folder / name).stat().st_size for name in sizes if (folder / name).is_file())
-    return Takes(absent, absent + there)
-
-
-def choose(source: Source, files: Iterable[str]) -> Choice:
-    """Choose what to fetch: OpenVINO files if there are any, else a GGUF, else safetensors."""
+    Raises UnsupportedModel where there is nothing to choose, UsageError where it is not clear.
+    """
     names = sorted(files)
     ggufs = [name for name in names if name.endswith(".gguf") and "mmproj" not in name.lower()]
     beside = [name for name in names if name in _BESIDE]
     if source.file:
         return Choice("gguf", (_asked_for(source, ggufs),))
-    if {"openvino_model.xml", "openvino_model.bin"} <= set(names):
+    if kind in ("", "openvino") and {"openvino_model.xml", "openvino_model.bin"} <= set(names):
         graph = [name for name in names if re.fullmatch(r"openvino_(model|config)\.\w+", name)]
         return Choice("openvino", (*graph, *beside))
-    if ggufs:
+    if kind in ("", "gguf") and ggufs:
         return Choice("gguf", (_preferred(source, ggufs),))
     weights = [name for name in names if re.fullmatch(r"(?!consolidated)[^/]+\.safetensors", name)]
-    if weights:
+    if kind in ("", "safetensors") and weights:
         return Choice("safetensors", (*weights, *beside))
     raise UnsupportedModel(
-        f"`{source}` holds no OpenVINO, GGUF or safetensors model", "Choose another repository"
+        f"`{source}` holds no {kind or 'OpenVINO, GGUF or safetensors'} model", "Choose another repository"
     )
 
 
@@ -143,191 +154,139 @@ def _single(source: Source, found: list[str], ggufs: list[str]) -> str:
     raise UsageError(f"There {what} in `{source.name}`", f"Choose one:{listed}")
 
 
+def _chosen(source: Source, progress: Progress, patience: Patience, kind: str) -> tuple[Listing, Choice]:
+    """Ask the hub what the repository holds and choose; take what is cached when it cannot be asked."""
+    if cache.offline():
+        return _from_cache(source, kind, not_cached(source))
+    try:
+        with explained(source):
+            listing = patience.ask(f"`{source.name}`", lambda: _listing(source))
+    except NetworkError as error:
+        found = _from_cache(source, kind, error)
+        progress.say(f"{error.message}; taking what is cached")
+        return found
+    return listing, choose(source, listing.sizes, kind)
+
+
 def _listing(source: Source) -> Listing:
-    """Ask the hub what the repository holds; fall back on the cache when it cannot be asked."""
+    """Ask the hub; raises what its client raises."""
+    cache.quietly()
     from huggingface_hub import HfApi
 
-    if offline():
-        return _from_cache(source, NetworkError(_not_cached(source), ONLINE))
-    try:
-        with _explained(source):
-            found = HfApi(endpoint=_endpoint()).model_info(
-                source.name, revision=source.version or None, files_metadata=True
-            )
-    except NetworkError as error:
-        return _from_cache(source, error)
-    siblings: list[Any] = list(found.siblings or [])
-    return Listing(
-        found.sha or "",
-        {file.rfilename: file.size or 0 for file in siblings},
-        {file.rfilename: file.lfs.sha256 for file in siblings if getattr(file, "lfs", None)},
+    found = HfApi(endpoint=cache.endpoint()).model_info(
+        source.name, revision=source.version or None, files_metadata=True, timeout=cache.patience()
     )
+    commit = found.sha or ""
+    if not _BLOB.fullmatch(commit):
+        raise NetworkError(f"`{cache.host()}` names no commit of `{source.name}`", "Use another hub")
+    files: dict[str, Any] = {file.rfilename: file for file in found.siblings or [] if _inside(file.rfilename)}
+    large = {name: file.lfs.sha256 for name, file in files.items() if getattr(file, "lfs", None)}
+    small = {name: file.blob_id for name, file in files.items() if getattr(file, "blob_id", None)}
+    return Listing(commit, {name: file.size or 0 for name, file in files.items()}, large, small | large)
 
 
-def _from_cache(source: Source, otherwise: LocalspecError) -> Listing:
-    """List what the cache has of the repository; raise `otherwise` when that is nothing."""
-    ref = _repository(source) / "refs" / (source.version or "main")
-    revision = ref.read_text().strip() if ref.is_file() else source.version
-    folder = _snapshot(source, revision)
+def _inside(name: str) -> bool:
+    """Tell whether a file that a hub names would lie inside the folder it is put into."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\\" not in name
+
+
+def _from_cache(source: Source, kind: str, otherwise: LocalspecError) -> tuple[Listing, Choice]:
+    """Choose of what the cache has of the repository; raise `otherwise` where that is no whole model."""
+    revision = cache.remembered(source)
+    folder = cache.snapshot(source, revision)
     if not revision or not folder.is_dir():
         raise otherwise
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return Listing(revision, {path.relative_to(folder).as_posix(): 0 for path in files})
-
-
-def _repository(source: Source) -> Path:
-    """Where the cache keeps a repository; the layout is the one huggingface_hub documents."""
-    return _cache() / f"models--{source.name.replace('/', '--')}"
-
-
-def _snapshot(source: Source, revision: str) -> Path:
-    return _repository(source) / "snapshots" / revision
-
-
-def _download(source: Source, listing: Listing, choice: Choice, progress: Progress) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    folder = _snapshot(source, listing.revision)
-    absent = [name for name in choice.files if not (folder / name).is_file()]
-    if not absent:
-        return folder
-    needed = sum(listing.sizes[name] for name in absent)
-    blobs = _repository(source) / "blobs"
-    disk.check_room(_cache(), needed)
-    progress.step(f"Fetching {source.name}", needed)
-    disable_progress_bars()
-    with _explained(source, needed), growth(blobs, progress):
-        for name in absent:
-            if listing.sizes[name] >= resume.LARGE:
-                resume.fetch(source.name, name, listing.revision, _endpoint(), blobs, progress)
-        fetched = Path(
-            snapshot_download(
-                source.name,
-                revision=source.version or None,  # not the commit: so the cache remembers what `main` was
-                cache_dir=_cache(),
-                endpoint=_endpoint(),
-                allow_patterns=list(choice.files),
-            )
-        )
-    _verify(fetched, {name: listing.digests[name] for name in absent if name in listing.digests}, progress)
-    return fetched
-
-
-def _verify(folder: Path, digests: dict[str, str], progress: Progress) -> None:
-    """Compare what was fetched to the hub's digests; drop what is wrong and raise DigestMismatch."""
-    for name, expected in digests.items():
-        file = folder / name
-        found = disk.digest_of(file, progress, f"Checking {name}")
-        if found != expected:
-            file.resolve().unlink()  # the cache's own copy, else it would be taken for the file again
-            file.unlink(missing_ok=True)
-            raise DigestMismatch(
-                f"`{name}` is not the file that the hub says: sha256 {found[:12]}…, not {expected[:12]}…",
-                "Try again; if it stays so, do not use that file",
-            )
-
-
-@contextmanager
-def _explained(source: Source, needed: int = 0) -> Iterator[None]:
-    """Turn what huggingface_hub, its HTTP library and the disk raise into errors of ours."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     try:
-        yield
-    except Exception as error:
-        found = _explanation(error, source, needed)
-        if found is None:
-            raise
-        raise found from error
+        choice = choose(source, files, kind)
+    except LocalspecError:
+        raise otherwise from None
+    if not _whole(folder, choice):
+        raise otherwise
+    return Listing(revision, {name: path.stat().st_size for name, path in files.items()}), choice
 
 
-def _explanation(error: Exception, source: Source, needed: int) -> LocalspecError | None:
-    from huggingface_hub import errors
+def _whole(folder: Path, choice: Choice) -> bool:
+    """Tell whether no part of the weights is missing, as far as an index or the parts' names say."""
+    if choice.kind == "openvino":
+        return "tokenizer.json" in choice.files
+    if choice.kind == "gguf":
+        return True
+    there = set(choice.files)
+    if INDEX in there:
+        try:
+            return set(json.loads((folder / INDEX).read_text("utf-8"))["weight_map"].values()) <= there
+        except (ValueError, KeyError):
+            return False
+    counts = {int(found[1]) for name in there if (found := re.search(r"-of-(\d+)\.safetensors$", name))}
+    return all(sum(f"-of-{count:05}." in name for name in there) == count for count in counts)
 
-    if isinstance(error, errors.GatedRepoError):
-        return _no_access(source)
-    if isinstance(error, errors.RevisionNotFoundError):
-        return UnknownModel(f"`{source.name}` has no revision `{source.version}`", "Leave it out")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return UnknownModel(
-            f"There is no repository `{source.name}` at `{_host()}`, or it is private",
-            "Check the spelling; for a private one type `hf auth login` first",
+
+def _takes(source: Source, listing: Listing, choice: Choice) -> Takes:
+    """Add up what is there and what is to come."""
+    folder, blobs = cache.snapshot(source, listing.revision), cache.repository(source) / "blobs"
+    to_come = 0
+    for name in _absent(folder, listing, choice):
+        blob = blobs / listing.blobs.get(name, name)
+        partial = disk.size_of(blob.with_name(blob.name + resume.PARTIAL)) if name in listing.digests else 0
+        there = max(disk.size_of(blob), partial, 0)
+        to_come += max(listing.sizes[name] - there, 0)
+    return Takes(source, choice.kind, to_come, sum(listing.sizes[name] for name in choice.files))
+
+
+def _absent(folder: Path, listing: Listing, choice: Choice) -> list[str]:
+    """List the files that are not in the cache, or not whole."""
+    return [
+        name
+        for name in choice.files
+        if not (folder / name).is_file() or listing.sizes[name] not in (0, disk.size_of(folder / name))
+    ]
+
+
+def _download(
+    source: Source, listing: Listing, choice: Choice, progress: Progress, patience: Patience
+) -> tuple[Path, dict[str, str]]:
+    """Fetch what is absent, check it, then let the snapshot have it, the weights last.
+
+    Returns the snapshot's folder, and the sha256 of the files that were checked.
+    """
+    folder = cache.snapshot(source, listing.revision)
+    if not _absent(folder, listing, choice):
+        with suppress(OSError, StorageError):  # a cache that only others may write to will do
+            cache.remember(source, listing.revision)
+        return folder, {}
+    needed = _takes(source, listing, choice).download
+    locks = cache.folder() / ".locks" / cache.repository(source).name
+    with explained(source, needed), locked(locks, source.name.replace("/", "--"), progress):
+        cache.check_room(needed)
+        progress.step(f"Fetching {source.name}", needed)
+        names = reversed(_absent(folder, listing, choice))
+        wanted = [_wanted(source, listing, name, patience) for name in names]
+        new = {one.blob: one for one in wanted if disk.size_of(one.blob) != one.size}  # equal files are one
+        for one in new.values():
+            resume.grow(one, progress, patience)
+        for one in new.values():
+            resume.settle(one, progress)
+        for one in wanted:
+            cache.link(one.blob, folder / one.name)
+        cache.remember(source, listing.revision)
+    return folder, {one.name: one.digest for one in wanted if one.blob in new}
+
+
+def _wanted(source: Source, listing: Listing, name: str, patience: Patience) -> resume.Wanted:
+    """Say what is known of a file; ask for what the listing does not tell."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    url = hf_hub_url(source.name, name, revision=listing.revision, endpoint=cache.endpoint())
+    blob, size = listing.blobs.get(name, ""), listing.sizes[name] or None
+    if not blob or size is None:
+        about = patience.ask(
+            f"`{name}`",
+            lambda: get_hf_file_metadata(url, timeout=cache.patience(), endpoint=cache.endpoint()),
         )
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status in (401, 403):
-        return _no_access(source)
-    if status is not None:
-        return NetworkError(f"`{_host()}` answered {status} for `{source.name}`", f"Try again, {LOCAL_FILE}")
-    if isinstance(error, OSError) and (full := disk.storage_error(error, _cache(), needed)):
-        return full
-    if _is_network(error):
-        return NetworkError(f"`{_host()}` cannot be reached", f"Check the connection, {LOCAL_FILE}")
-    return None
-
-
-# Failed connections, by name, whichever HTTP library huggingface_hub uses today.
-_NETWORK = {
-    "ConnectionError",
-    "TimeoutError",
-    "SSLError",
-    "HTTPError",
-    "TransportError",
-    "RequestException",
-    "LocalEntryNotFoundError",
-    "FileMetadataError",
-    "XetDownloadError",
-}
-
-
-def _is_network(error: BaseException) -> bool:
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & _NETWORK) or type(error) is RuntimeError  # hf_xet raises nothing narrower
-
-
-def _no_access(source: Source) -> NetworkError:
-    page = f"{_endpoint() or 'https://huggingface.co'}/{source.name}"
-    token = _token_source()
-    if token is None:
-        return NetworkError(
-            f"`{source.name}` is gated, and there is no token to ask for it with",
-            f"Accept its terms at {page}, then type `hf auth login`",
-        )
-    return NetworkError(
-        f"`{source.name}` is gated, and the token of {token} has no access to it",
-        f"Accept its terms at {page} with the account of that token",
-    )
-
-
-def _token_source() -> str | None:
-    """Say where the token that was used came from; `HF_TOKEN` goes before a login."""
-    from huggingface_hub import get_token
-
-    if get_token() is None:
-        return None
-    return "`HF_TOKEN`" if os.environ.get("HF_TOKEN") else "`hf auth login`"
-
-
-def _not_cached(source: Source) -> str:
-    return f"`{source.name}` is not in the cache `{_cache()}`, and the hub is switched off"
-
-
-# huggingface_hub reads these once, when it is imported; we read them when they are needed.
-
-
-def offline() -> bool:
-    """Tell whether nothing may be fetched, by the variables that Hugging Face's tools know."""
-    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in names)
-
-
-def _endpoint() -> str | None:
-    return (os.environ.get("HF_ENDPOINT") or "").rstrip("/") or None
-
-
-def _host() -> str:
-    return urlsplit(_endpoint() or "https://huggingface.co").netloc
-
-
-def _cache() -> Path:
-    from huggingface_hub import constants
-
-    return Path(os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE).expanduser()
+        blob, size = blob or about.etag or "", about.size
+    if not _BLOB.fullmatch(blob) or size is None:
+        raise NetworkError(f"`{cache.host()}` does not say what `{name}` is", "Try again, or use another hub")
+    path = cache.repository(source) / "blobs" / blob
+    return resume.Wanted(name, url, size, path, blob if _SHA256.fullmatch(blob) else "")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from localspec.errors import BrokenModel, DigestMismatch, NetworkError
-from localspec.library import disk, hub
+from localspec.library import cache, disk
 from localspec.library.progress import Progress, growth
+from localspec.library.refusals import ONLINE
 from localspec.library.sources import Fetched, Source
 
 PARTIAL = ".partial"
@@ -33,8 +34,8 @@ def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> F
     with disk.writing(into):
         if present := _present(into, digest, progress):
             return Fetched("gguf", present, source, digest=digest)
-        if hub.offline():
-            raise NetworkError(f"`{source}` is not in `{into}`, and fetching is switched off", hub.ONLINE)
+        if cache.offline():
+            raise NetworkError(f"`{source}` is not in `{into}`, and fetching is switched off", ONLINE)
         kept = into / f".parts-{hashlib.sha256(str(source).encode()).hexdigest()[:12]}"
         kept.mkdir(parents=True, exist_ok=True)
         needed = source.requirements

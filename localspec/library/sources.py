@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.errors import UsageError
 
 _PYPI = re.compile(r"(?P<name>[\w.-]+(\{\d+\.\.\d+\}[\w.-]*)?)==(?P<version>[\w.+!-]+)", re.ASCII)
-_HUB = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[^:@]+))?(:(?P<file>[^:@]+))?")
+_HUB = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?(:(?P<file>[^:@]+))?", re.ASCII)
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 HOW = "Write `hf:OWNER/NAME`, `hf:OWNER/NAME:Q4_K_M` or `hf:OWNER/NAME@REVISION:FILE`"
@@ -35,7 +35,7 @@ class Source:
         kind, _, rest = text.partition(":")
         if kind == "pypi" and (found := _PYPI.fullmatch(rest)):
             return cls("pypi", found["name"], found["version"])
-        if kind == "hf" and (found := _HUB.fullmatch(rest)):
+        if kind == "hf" and (found := _HUB.fullmatch(rest)) and ".." not in rest:
             return cls("hf", found["name"], found["revision"] or "", found["file"] or "")
         raise UsageError(f"`{text}` is not a place to fetch a model from", HOW)
 

@@ -7,16 +7,17 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from localspec.errors import BadValue, UnknownModel, UnsupportedModel, suggestion
+from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.formats.files import weight_files
-from localspec.library import catalogue, disk, importing, manifest
-from localspec.library.arrival import Arrival, Graph
+from localspec.library import cache, catalogue, disk, manifest, whole
+from localspec.library.arrival import ROOM, Arrival, Graph
 from localspec.library.fetch import fetch_first
+from localspec.library.hub import Ready, Takes
 from localspec.library.locks import locked, partial_of, sweep
 from localspec.library.manifest import Manifest, Place
 from localspec.library.model import FORMS, GRAPH, Model
@@ -24,13 +25,7 @@ from localspec.library.progress import Progress
 from localspec.library.sources import Source
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-_OURS = {
-    "openvino": "openvino",
-    "gguf": "gguf",
-    "hf": "safetensors",
-}  # as people say it -> Model.form
+_OURS = {"openvino": "openvino", "gguf": "gguf", "hf": "safetensors"}  # as people say it -> Model.form
 _NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -56,6 +51,18 @@ def compiled_folder(model: Path) -> Path:
     return home() / "compiled" / disk.digest_of_text(str(model.resolve()))[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be fetched, and how it is to be kept."""
+
+    name: str  # of the model in the library
+    sources: tuple[Source, ...]  # tried in this order
+    graph: Graph
+    digest: str = ""  # sha256 that a GGUF must have
+    form: str | None = None  # the only one that will do, as people say it
+    ready: Ready | None = None  # hears what it takes before the first byte
+
+
 class Library:
     """The models below one folder. Several processes may use it at once."""
 
@@ -70,14 +77,18 @@ class Library:
         if folder.parent != self.models or folder.name.startswith("."):
             return None
         found = manifest.read(folder)
-        return _complete(folder, found) if found else None
+        if found is None:
+            return None
+        found.check()
+        return whole.complete(folder, found)
 
     def all(self) -> list[Model]:
         """List every model that is whole, by name."""
         if not self.models.is_dir():
             return []
-        names = sorted(path.name for path in self.models.iterdir() if path.is_dir())
-        return [model for name in names if (model := self.find(name))]
+        folders = sorted(path for path in self.models.iterdir() if path.is_dir())
+        read = [(folder, manifest.read(folder)) for folder in folders if not folder.name.startswith(".")]
+        return [model for folder, one in read if one and (model := whole.complete(folder, one))]
 
     def known(self) -> list[Model]:
         """List every model that has a manifest, whole or not."""
@@ -86,7 +97,7 @@ class Library:
         folders = sorted(path for path in self.models.iterdir() if path.is_dir())
         found = [(folder, manifest.read(folder)) for folder in folders if not folder.name.startswith(".")]
         return [
-            Model(one.name, Path(one.folder) if one.folder else folder, one, _draft_of(one))
+            Model(one.name, Path(one.folder) if one.folder else folder, one, whole.draft_of(one))
             for folder, one in found
             if one
         ]
@@ -113,7 +124,7 @@ class Library:
 
     def _resolve(self, name: str, progress: Progress, graph: Graph) -> Model:
         if name.startswith(("hf:", "pypi:")):
-            return self._from_source(Source.parse(name), progress, graph)
+            return self._pull(self._order(Source.parse(name), graph), progress)
         if _looks_like_path(name):
             return self._from_path(Path(name).expanduser(), progress, graph)
         if found := self.find(name):
@@ -121,37 +132,43 @@ class Library:
         if asked := catalogue.asked(name):
             entry, precision = asked
             kept, digest = catalogue.kept_as(entry, precision), "" if precision else entry.digest
-            return self._pull(kept, offers(name, precision, None), digest, progress, graph)
-        if Path(name).exists():
+            return self._pull(Order(kept, catalogue.offers(name, precision, None), graph, digest), progress)
+        if name and Path(name).exists():
             return self._from_path(Path(name), progress, graph)
         known = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
         raise UnknownModel(f"There is no model called `{name}`", suggestion(name, known))
 
     def pull(
-        self, name: str, progress: Progress, precision: str | None = None, form: str | None = None
+        self,
+        name: str,
+        progress: Progress,
+        precision: str | None = None,
+        form: str | None = None,
+        ready: Ready | None = None,
     ) -> Model:
         """Fetch what `name` means in a precision and a form, unless it is here.
 
-        Without them it is what `resolve` would fetch. Raises BadValue where it is not to be had so or is
-        here in another form, and what `resolve` raises.
+        Without them it is what `resolve` would fetch. `ready` hears what it takes before the first byte.
+        Raises BadValue where it is not to be had so or is here in another form, and what `resolve` raises.
         """
         asked = catalogue.asked(name)
+        graph: Graph = "no" if form in (catalogue.GGUF, catalogue.HF) else "may"
+        sweep(self.models)
         if asked is None:
-            if precision or form:
+            hub = name.startswith(("hf:", "pypi:"))
+            if precision or (form and not hub):
                 raise BadValue(f"`{name}` is not in the catalogue", "Name the file: `hf:OWNER/NAME:FILE`")
-            return self.resolve(name, progress, FORMS)
+            if not hub:
+                return self.resolve(name, progress, FORMS)
+            return self._pull(self._order(Source.parse(name), graph, form, ready), progress)
         entry, known = asked
         precision = precision or known
         kept = catalogue.kept_as(entry, precision)
-        if found := self.find(kept):
-            if form and found.form(_OURS[form]) is None:
-                raise BadValue(f"`{kept}` is here in another form", f"`localspec rm {kept}` first")
+        if found := self._in_form(kept, form):
             return found
-        sweep(self.models)
-        sources = offers(name, precision, form)
-        graph: Graph = "no" if form in (catalogue.GGUF, catalogue.HF) else "may"
+        sources = catalogue.offers(name, precision, form)
         digest = entry.digest if sources == entry.sources else ""
-        return self._pull(kept, sources, digest, progress, graph)
+        return self._pull(Order(kept, sources, graph, digest, form, ready), progress)
 
     def add(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0) -> Model:
         """Add a model that `fill` makes in the folder it is given, unless one of that name is here.
@@ -168,7 +185,7 @@ class Library:
 
         What has another name too, in another model's folder, is not freed.
         """
-        found = self.find(name)
+        found = self.find(name) or next((one for one in self.known() if one.name == name), None)
         if found is None:
             known = [model.name for model in self.all()]
             raise UnknownModel(f"`{name}` is not in the library", suggestion(name, known))
@@ -212,29 +229,54 @@ class Library:
                 manifest.write(model.folder)
         return Model(model.name, model.folder, manifest, model.draft)
 
-    def _from_source(self, source: Source, progress: Progress, graph: Graph) -> Model:
+    def _order(
+        self, source: Source, graph: Graph, form: str | None = None, ready: Ready | None = None
+    ) -> Order:
+        """Return the order of one source, under the catalogue's name where it has one."""
         entry = next((entry for entry in catalogue.entries() if source in entry.sources), None)
-        name = entry.name if entry else _name_of(source)
-        return self.find(name) or self._pull(name, (source,), entry.digest if entry else "", progress, graph)
+        name, digest = (entry.name, entry.digest) if entry else (_name_of(source), "")
+        return Order(name, (source,), graph, digest, form, ready)
 
-    def _pull(
-        self, name: str, sources: tuple[Source, ...], digest: str, progress: Progress, graph: Graph
-    ) -> Model:
-        """Fetch and import a model under its name; another process that does the same is waited for."""
-        with locked(self.models, name, progress):
-            if found := self.find(name) or self.by_digest(digest):
+    def _pull(self, order: Order, progress: Progress) -> Model:
+        """Fetch and import a model unless it is here; another process that does the same is waited for."""
+
+        def fits(takes: Takes) -> None:
+            if order.ready:
+                order.ready(takes)
+            self._check_room(takes, order.graph)
+
+        if found := self._in_form(order.name, order.form):
+            return found
+        with locked(self.models, order.name, progress):
+            if found := self._in_form(order.name, order.form) or self.by_digest(order.digest):
                 return found
-            downloads = self.home / "downloads" / name
-            arrival = Arrival.fetched(fetch_first(sources, downloads, progress, digest), progress)
-            model = self.by_digest(arrival.digest) or self.import_arrival(name, arrival, progress, graph)
-            shutil.rmtree(downloads, ignore_errors=True)
+            into, kind = self.home / "downloads" / order.name, _OURS.get(order.form or "", "")
+            fetched = fetch_first(order.sources, into, progress, order.digest, fits, kind)
+            arrival = Arrival.fetched(fetched, progress)
+            model = self.by_digest(arrival.digest) or self.import_arrival(
+                order.name, arrival, progress, order.graph
+            )
+            shutil.rmtree(into, ignore_errors=True)
         return model
+
+    def _in_form(self, name: str, form: str | None) -> Model | None:
+        """Return the model of that name; raise BadValue where it is here in other forms than that."""
+        found = self.find(name)
+        if found and form and found.form(_OURS[form]) is None:
+            raise BadValue(f"`{name}` is here in another form", f"`localspec rm {name}` first")
+        return found
+
+    def _check_room(self, takes: Takes, graph: Graph) -> None:
+        """Raise StorageError, before anything is fetched, where a graph of it would not fit here."""
+        made = 0 if takes.kind == "openvino" or graph == "no" else int(ROOM * takes.size)
+        shared = cache.on_disk_of(self.models)
+        disk.check_room(self.models, made + takes.download * shared)
 
     def _from_path(self, path: Path, progress: Progress, graph: Graph) -> Model:
         if path.is_file():
             return self._from_gguf(path, progress, graph)
         if (path / GRAPH).is_file():
-            return _in_place(path)
+            return whole.in_place(path)
         if path.is_dir():
             return self._from_folder(path, progress, graph)
         hint = f"Did you mean `hf:{path}`?" if _REPOSITORY.fullmatch(path.as_posix()) else "Check the path"
@@ -295,7 +337,7 @@ class Library:
         with disk.writing(self.models, needed), _removed_on_failure(partial):
             disk.check_room(self.models, needed)
             partial.mkdir()
-            _described(fill(partial), partial, progress).write(partial)
+            whole.described(fill(partial), partial, progress).write(partial)
             disk.sync_folder(partial)
             if final.exists():  # it is not whole, or we would not be here
                 shutil.rmtree(final)
@@ -303,21 +345,6 @@ class Library:
         found = self.find(name)
         assert found is not None, f"{name} was made and is not whole"
         return found
-
-
-def offers(name: str, precision: str | None, form: str | None) -> tuple[Source, ...]:
-    """Return where a model of the catalogue can be had; raises BadValue where it cannot be had so."""
-    asked = catalogue.asked(name)
-    assert asked is not None
-    entry, known = asked
-    found = entry.offered(precision or known, form)
-    if not found:
-        there = [f"{kind} ({', '.join(sources)})" for kind, sources in entry.forms.items()]
-        raise BadValue(
-            f"`{entry.name}` is not to be had as {' '.join(filter(None, (precision or known, form)))}",
-            f"There is {', '.join(there)}; `localspec quantize` makes other bits of it",
-        )
-    return tuple(found)
 
 
 @contextmanager
@@ -329,49 +356,6 @@ def _removed_on_failure(folder: Path) -> Iterator[None]:
         raise
 
 
-def _described(found: Manifest, partial: Path, progress: Progress) -> Manifest:
-    """Add what is known once the files are there: their sizes and digests, the time, our version."""
-    files = Path(found.folder) if found.folder else partial
-    sizes = {path.name: path.stat().st_size for path in sorted(files.iterdir()) if path.is_file()}
-    own = {} if found.folder else {name: disk.digest_of(files / name, progress) for name in sizes}
-    return msgspec.structs.replace(
-        found, sizes=sizes, digests={**own, **found.digests}, created=manifest.now(), localspec=_version()
-    )
-
-
-def _complete(folder: Path, found: Manifest) -> Model | None:
-    """Return the model unless a file of it is missing or has another size."""
-    files = Path(found.folder) if found.folder else folder
-    whole = all(disk.size_of(files / name) == size for name, size in found.sizes.items())
-    if found.name != folder.name or "tokenizer.json" not in found.sizes or not whole:
-        return None
-    return Model(found.name, files, found, _draft_of(found))
-
-
-def _in_place(path: Path) -> Model:
-    """Use an OpenVINO folder where it is."""
-    if not (path / "tokenizer.json").is_file():
-        raise UnsupportedModel(
-            f"`{path}` has `{GRAPH}` and no `tokenizer.json`", "Copy it from the model's own repository"
-        )
-    whole = path.resolve()
-    found = manifest.read(whole)
-    if found is None:
-        found = Manifest(name=whole.name, source=f"file:{whole}", **importing.described(whole))
-    return Model(found.name, whole, found, _draft_of(found))
-
-
-def _draft_of(found: Manifest) -> str | None:
-    """Return the catalogue's draft for a model of the library, whatever its precision and name."""
-    start, _, precision = found.name.rpartition("-")
-    entry = catalogue.lookup(found.name)
-    if entry is None and precision in catalogue.PRECISIONS:
-        entry = catalogue.lookup(start)
-    known = map(catalogue.by_digest, found.digests.values())
-    entry = entry or next(filter(None, known), None)
-    return entry.draft if entry else None
-
-
 def _looks_like_path(name: str) -> bool:
     return name.endswith(".gguf") or name.startswith((".", "~")) or "/" in name or os.sep in name
 
@@ -380,10 +364,3 @@ def _name_of(source: Source) -> str:
     """Name a model that is not in the catalogue: `OWNER--NAME`, with file and revision if given."""
     parts = (source.name, source.file.removesuffix(".gguf"), source.version[:12])
     return re.sub(r"[^\w.-]+", "--", "--".join(part for part in parts if part)).lstrip(".")
-
-
-def _version() -> str:
-    try:
-        return version("localspec")
-    except PackageNotFoundError:
-        return ""

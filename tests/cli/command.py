@@ -74,6 +74,7 @@ class Localspec:
             name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LOCALSPEC"))
         }
         plain = {"COLUMNS": "100", "TERM": "xterm", "LOCALSPEC_HOME": str(self.home)}
+        plain["LOCALSPEC_CONFIG"] = os.devnull  # not the settings of whoever runs the tests
         for name in ("NO_COLOR", "FORCE_COLOR", "PY_COLORS"):
             kept.pop(name, None)
         return kept | plain | more

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from localspec.errors import UnknownModel, UsageError
 from localspec.library import catalogue
 from localspec.library.sources import Source
+
+MODELS = Path(__file__).parents[2] / "models"
 
 
 def test_names_and_aliases_are_lower_case_and_unique() -> None:
@@ -79,6 +83,16 @@ def test_memory_goes_with_parameters_and_bits() -> None:
     assert entry.memory("int4") < entry.memory("int8") < entry.memory("fp16")
 
 
+def test_a_source_tells_the_precision() -> None:
+    def told(name: str) -> list[str]:
+        entry = catalogue.find(name)
+        return [entry.precision_from(source) for source in entry.sources]
+
+    assert told("qwen3-8b") == ["int4", "int4", "int8"]
+    assert told("smollm2-135m") == ["int4", "int8"]
+    assert catalogue.find("qwen3-8b").precision_from(Source.parse("hf:OpenVINO/Qwen3-8B-int8-ov")) == "int8"
+
+
 @pytest.mark.parametrize("entry", catalogue.entries(), ids=catalogue.names())
 def test_every_entry_is_complete(entry: catalogue.Entry) -> None:
     assert entry.sources
@@ -95,6 +109,33 @@ def test_every_entry_is_complete(entry: catalogue.Entry) -> None:
     assert re.fullmatch(r"[0-9a-f]{64}|", entry.digest)
     # A file that only its name vouches for may not come from a package index.
     assert entry.digest or all(source.kind == "hf" for source in entry.sources)
+
+
+def bits(precision: str) -> int:
+    """Return the bits that a precision or a type of a GGUF is named for."""
+    return int(re.sub(r"\D", "", precision))
+
+
+def table() -> str:
+    """Return the catalogue as docs/models.md shows it: a family a row, with all forms of its models."""
+    rows = ["| Models | OpenVINO | GGUF | safetensors |", "|---|---|---|---|"]
+    for file in sorted(MODELS.glob("*.toml")):
+        names = [one["name"] for one in tomllib.loads(file.read_text("utf-8"))["model"]]
+        family = [catalogue.find(name) for name in names]
+        forms = [
+            sorted({key for entry in family for key in entry.forms.get(form, {})}, key=bits)
+            for form in ("openvino", "gguf")
+        ]
+        shown = [", ".join(f"`{name}`" for name in names), *(" ".join(found) for found in forms)]
+        rows.append(
+            f"| {' | '.join([*shown, 'yes' if all(one.forms.get('hf') for one in family) else ''])} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def test_the_documented_table_is_the_catalogue() -> None:
+    text = (MODELS.parent / "docs" / "models.md").read_text("utf-8")
+    assert text.partition("<!-- catalogue -->\n")[2] == table()
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
@@ -117,7 +158,21 @@ def test_parts_keep_their_order() -> None:
     assert source.requirements == ["a-part9-x==0.9", "a-part10-x==0.9", "a-part11-x==0.9"]
 
 
-@pytest.mark.parametrize("text", ["hf:", "hf:o", "hf:o/n/m", "pypi:a", "pypi:--evil==1 x", "git:o/n", "x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf:",
+        "hf:o",
+        "hf:o/n/m",
+        "hf:../n",
+        "hf:o/n@../r",
+        "hf:o/n:../f",
+        "pypi:a",
+        "pypi:--evil==1 x",
+        "git:o/n",
+        "x",
+    ],
+)
 def test_what_is_no_source_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a place to fetch a model from"):
         Source.parse(text)

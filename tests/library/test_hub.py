@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import Trouble, proxy, serving, serving_hub
 
-from localspec.errors import NetworkError, UnknownModel, UnsupportedModel, UsageError
+from localspec.errors import (
+    DigestMismatch,
+    NetworkError,
+    StorageError,
+    UnknownModel,
+    UnsupportedModel,
+    UsageError,
+)
+from localspec.library import disk
 from localspec.library import hub as hub_module
-from localspec.library import resume
 from localspec.library.sources import Source
 
 BESIDE = {"config.json": b"{}", "tokenizer.json": b"{}", "README.md": b"# hello"}
@@ -39,7 +49,7 @@ def test_what_is_cached_is_not_fetched_again(hub: Any, said: Any) -> None:
     before = len(hub.downloads())
     assert fetch("hf:o/m", said).path == first.path
     assert len(hub.downloads()) == before
-    assert said.steps == ["Fetching o/m"]
+    assert said.steps == ["Fetching o/m", "Checking openvino_model.bin"]
 
 
 @pytest.mark.parametrize("text", ["hf:o/m", "hf:o/m:Q4_K_M", "hf:o/m:q4_k_m", "hf:o/m:m.Q4_K_M.gguf"])
@@ -128,34 +138,230 @@ def test_offline_asks_nobody(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatc
     assert hub.asked == []
 
 
-def test_a_killed_download_goes_on_where_it_stopped(
-    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["gguf", "openvino"])
+def test_a_wrong_digest_leaves_nothing_and_is_fetched_again(
+    hub: Any, said: Any, tmp_path: Path, kind: str
+) -> None:
+    file, files = {
+        "gguf": ("m.gguf", {"m.gguf": bytes(4000)}),
+        "openvino": ("openvino_model.bin", OPENVINO),
+    }[kind]
+    hub.repositories["o/m"] = files
+    hub.digests[file] = "ab" * 32
+    with pytest.raises(
+        DigestMismatch, match=f"`{file}` is not the file expected: sha256 .*, not abababababab…"
+    ):
+        fetch("hf:o/m", said)
+    left = [path for path in (tmp_path / "hub cache").rglob("*") if path.is_file() and "ab" * 32 in path.name]
+    assert left == []
+    assert not list((tmp_path / "hub cache").rglob(file))
+    hub.digests.clear()
+    hub.asked.clear()
+    found = fetch("hf:o/m", said)
+    path = found.path if kind == "gguf" else found.path / file
+    assert path.read_bytes() == files[file]
+    assert [path.endswith(file) for path, _ in hub.downloads()].count(True) == 1
+
+
+def test_what_the_catalogue_says_goes_before_the_hubs_word(hub: Any, said: Any, tmp_path: Path) -> None:
+    hub.repositories["o/m"] = {"m.gguf": bytes(4000)}
+    with pytest.raises(DigestMismatch, match="`m.gguf` is not the file expected"):
+        hub_module.fetch(Source.parse("hf:o/m"), said, digest="0" * 64)
+    assert list((tmp_path / "hub cache").rglob("*.gguf")) == []
+    right = hashlib.sha256(bytes(4000)).hexdigest()
+    assert hub_module.fetch(Source.parse("hf:o/m"), said, digest=right).digest == right
+
+
+def test_right_digests_are_checked_once(hub: Any, said: Any) -> None:
+    hub.repositories["o/m"] = {"m.gguf": bytes(4000)}
+    hub.repositories["o/ov"] = OPENVINO
+    fetch("hf:o/m", said)
+    fetch("hf:o/ov", said)
+    steps = ["Fetching o/m", "Checking m.gguf", "Fetching o/ov", "Checking openvino_model.bin"]
+    assert said.steps == steps
+
+
+def test_a_shortened_file_of_the_cache_is_fetched_again(hub: Any, said: Any) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    found = fetch("hf:o/m", said)
+    (found.path / "openvino_model.bin").resolve().write_bytes(b"short")
+    assert (fetch("hf:o/m", said).path / "openvino_model.bin").read_bytes() == bytes(5000)
+
+
+def test_large_files_may_lie_at_another_host_that_sees_no_token(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, waited: list[float]
 ) -> None:
     data = bytes(range(256)) * 4000
-    hub.repositories["o/m"] = {"m.Q4_K_M.gguf": data}
-    hub.cut_after = 30_000
-    monkeypatch.setattr(resume, "LARGE", 1)
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
-    monkeypatch.setattr("time.sleep", killed)
-    with pytest.raises((KeyboardInterrupt, NetworkError)):  # huggingface_hub 0.x does not try again
+    hub.repositories["o/m"] = {"m.gguf": data}
+    monkeypatch.setenv("HF_TOKEN", "hf_abc")
+    with serving_hub() as store:
+        store.repositories, store.cut_after = hub.repositories, 600_000
+        hub.elsewhere = store.url
+        assert fetch("hf:o/m", said).path.read_bytes() == data
+    assert set(hub.tokens) == {"Bearer hf_abc"}
+    assert set(store.tokens) == {None}
+    first, second = [area for _, area in store.downloads()]
+    assert first is None
+    assert second is not None  # the redirect keeps the Range
+    assert second > "bytes=5"
+
+
+def test_a_proxy_is_used(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    seen: list[str] = []
+    with serving(proxy(seen)) as address:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, address)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        new_connections()
         fetch("hf:o/m", said)
-    hub.cut_after = None
-    hub.asked.clear()
-    assert fetch("hf:o/m", said).path.read_bytes() == data
-    [(_, area)] = hub.downloads()
-    assert area == "bytes=30000-"
+    new_connections()
+    assert len(seen) == len(hub.asked) == 4  # equal files are fetched once
+    assert all(path.startswith(hub.url) for path in seen)
 
 
-def killed(seconds: float) -> None:
-    """Stand for a process that is killed while it waits to try again."""
-    raise KeyboardInterrupt
+def new_connections() -> None:
+    """Let huggingface_hub read the proxies anew, as a new process does."""
+    from huggingface_hub import utils
+
+    for name in ("close_session", "reset_sessions"):  # since 1.0, and before
+        if hasattr(utils, name):
+            getattr(utils, name)()
 
 
-def test_a_line_that_stays_broken_is_a_network_error(
-    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_token_that_is_not_known_or_not_allowed(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    hub.repositories["o/m"] = {"m.Q4_K_M.gguf": bytes(5000)}
-    hub.cut_after = 0
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(NetworkError, match="cannot be reached"):
+    (tmp_path / "no token").write_text("hf_old")
+    hub.repositories["o/m"] = OPENVINO
+    hub.troubles.append(Trouble(401))
+    with pytest.raises(NetworkError, match="does not know the token of `hf auth login`") as caught:
         fetch("hf:o/m", said)
+    assert f"{hub.url}/settings/tokens" in str(caught.value.hint)
+    hub.troubles.append(Trouble(403))
+    with pytest.raises(NetworkError, match="The token of `hf auth login` may not read `o/m`"):
+        fetch("hf:o/m", said)
+    with pytest.raises(UnknownModel, match="or it is private and the token of `hf auth login` may not see"):
+        fetch("hf:o/private", said)
+    (tmp_path / "no token").unlink()
+    hub.troubles.append(Trouble(403))
+    with pytest.raises(NetworkError, match="gives `o/m` to nobody without a token"):
+        fetch("hf:o/m", said)
+
+
+def test_too_little_room_is_told_before_the_first_byte(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    monkeypatch.setattr(disk, "free", lambda folder: 1234)
+    needed = f"{sum(len(data) for name, data in OPENVINO.items() if name != 'README.md'):,}"
+    with pytest.raises(StorageError, match=f"1,234 bytes are free and {needed} are needed") as caught:
+        fetch("hf:o/m", said)
+    assert "HF_HUB_CACHE" in str(caught.value.hint)
+    assert hub.downloads() == []
+
+
+def test_a_cache_that_cannot_be_written(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(StorageError, match="cannot be written") as caught:
+        fetch("hf:o/m", said)
+    assert "HF_HUB_CACHE" in str(caught.value.hint)
+
+
+def test_half_a_model_in_the_cache_is_not_one(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = {"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}
+    hub.repositories["o/m"] = {
+        "m-1.safetensors": bytes(100),
+        "m-2.safetensors": bytes(200),
+        "model.safetensors.index.json": json.dumps(index).encode(),
+        **BESIDE,
+    }
+    folder = fetch("hf:o/m", said).path
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert fetch("hf:o/m", said).path == folder
+    (folder / "m-2.safetensors").unlink()
+    with pytest.raises(NetworkError, match="is not in the cache"):
+        fetch("hf:o/m", said)
+    (folder / "m-1.safetensors").unlink()
+    with pytest.raises(NetworkError, match="is not in the cache"):
+        fetch("hf:o/m", said)
+
+
+def test_files_outside_the_folder_are_not_taken(hub: Any, said: Any, tmp_path: Path) -> None:
+    hub.repositories["o/m"] = {"../../../evil.gguf": b"evil", "/abs.gguf": b"evil", "m.gguf": b"good"}
+    assert fetch("hf:o/m", said).path.read_bytes() == b"good"
+    hub.repositories["o/n"] = {"../../../evil.gguf": b"evil"}
+    with pytest.raises(UnsupportedModel):
+        fetch("hf:o/n", said)
+
+
+def test_the_cache_is_the_one_of_hugging_faces_tools(hub: Any, said: Any, tmp_path: Path) -> None:
+    from huggingface_hub import scan_cache_dir, try_to_load_from_cache
+
+    hub.repositories["o/m"] = OPENVINO
+    folder = fetch("hf:o/m", said).path
+    found = try_to_load_from_cache("o/m", "openvino_model.bin", cache_dir=tmp_path / "hub cache")
+    assert found == str(folder / "openvino_model.bin")
+    [repository] = scan_cache_dir(tmp_path / "hub cache").repos
+    assert (repository.repo_id, set(repository.refs)) == ("o/m", {"main"})
+    assert repository.size_on_disk == sum(len(path.read_bytes()) for path in folder.iterdir()) - 2  # one {}
+    assert list(scan_cache_dir(tmp_path / "hub cache").warnings) == []
+
+
+def test_a_mirror_that_says_little_is_asked_for_each_file(hub: Any, said: Any) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    hub.silent = True
+    found = fetch("hf:o/m", said)
+    assert (found.path / "openvino_model.bin").read_bytes() == bytes(5000)
+    assert [method for method, _, _ in hub.asked].count("HEAD") == 4
+    assert fetch("hf:o/m", said).path == found.path
+    hub.repositories["o/wrong"] = {"m.gguf": bytes(4000)}
+    hub.digests["m.gguf"] = "ab" * 32
+    with pytest.raises(DigestMismatch):
+        fetch("hf:o/wrong", said)
+
+
+def test_a_range_that_is_not_kept_begins_anew(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(256)) * 4000
+    hub.repositories["o/m"] = {"m.gguf": data}
+    hub.cut_after, hub.whole = 600_000, True
+    monkeypatch.setattr("localspec.library.patience.sleep", lambda seconds: setattr(hub, "cut_after", None))
+    assert fetch("hf:o/m", said).path.read_bytes() == data
+
+
+def test_what_is_larger_than_the_file_is_none_of_it(hub: Any, said: Any, tmp_path: Path) -> None:
+    data = bytes(4000)
+    hub.repositories["o/m"] = {"m.gguf": data}
+    blobs = tmp_path / "hub cache" / "models--o--m" / "blobs"
+    blobs.mkdir(parents=True)
+    partial = blobs / f"{hashlib.sha256(data).hexdigest()}.localspec.incomplete"
+    partial.write_bytes(b"x" * 5000)
+    assert fetch("hf:o/m", said).path.read_bytes() == data
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize("without", [["symlink_to"], ["symlink_to", "hardlink_to"]])
+def test_a_system_without_links(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, without: list[str]
+) -> None:
+    def refused(self: Path, target: object) -> None:
+        raise OSError("no links here")
+
+    for name in without:
+        monkeypatch.setattr(Path, name, refused)
+    hub.repositories["o/m"] = {"m.gguf": bytes(4000)}
+    hub.repositories["o/ov"] = OPENVINO
+    folder = fetch("hf:o/ov", said).path
+    assert (folder / "openvino_model.bin").read_bytes() == bytes(5000)
+    assert not (folder / "openvino_model.bin").is_symlink()
+    with pytest.raises(DigestMismatch):
+        hub_module.fetch(Source.parse("hf:o/m"), said, digest="0" * 64)
+    assert [path for path in (tmp_path / "hub cache" / "models--o--m").rglob("*") if path.is_file()] == [
+        tmp_path / "hub cache" / "models--o--m" / "refs" / "main"
+    ]

