@@ -42,6 +42,10 @@ class LocalspecError(Exception):
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n\nhint: {self.hint}"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Go through a pipe between processes, whatever the arguments of `__init__` are."""
+        return _restored, (type(self), self.message, self.hint), self.__dict__
+
 
 class UsageError(LocalspecError):
     """The command line is wrong."""
@@ -170,6 +174,12 @@ class DigestMismatch(LocalspecError):
 
 class StorageError(LocalspecError):
     """The disk is full, or a folder cannot be written."""
+
+
+def _restored(kind: type[LocalspecError], message: str, hint: str | None) -> LocalspecError:
+    error = kind.__new__(kind)
+    LocalspecError.__init__(error, message, hint)
+    return error
 
 
 def suggestion(wrong: str, valid: Iterable[str]) -> str:

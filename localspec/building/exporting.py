@@ -13,7 +13,7 @@ from localspec import devices, plugins
 from localspec.building.desk import Desk
 from localspec.building.making import BUILT, card
 from localspec.core.contracts import Artifact, Step
-from localspec.errors import BadValue, LocalspecError, TooLittleMemory, UnsupportedModel
+from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
 from localspec.formats.transformers import values
 from localspec.library import Library, Model, Progress, disk
 
@@ -65,9 +65,7 @@ def export(model: Model, step: str, into: Path, library: Library, tell: Callable
         with disk.writing(into.parent):
             partial.mkdir(parents=True)
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                failure = pool.submit(_in_child, model.name, str(model.folder), step, partial, tell).result()
-            if failure:
-                raise failure
+                pool.submit(_in_child, model.name, str(model.folder), step, partial, tell).result()
             disk.sync_folder(partial)
             partial.rename(into)
     except BrokenProcessPool:
@@ -77,25 +75,9 @@ def export(model: Model, step: str, into: Path, library: Library, tell: Callable
     return into
 
 
-class Failure(LocalspecError):
-    """What a child process raised: as much of it as goes through a pipe."""
-
-    def __init__(self, message: str, hint: str | None = None, exit_code: int = 1) -> None:
-        super().__init__(message, hint)
-        self.exit_code = exit_code
-
-    def __reduce__(self) -> tuple[type, tuple[str, str | None, int]]:
-        return type(self), (self.message, self.hint, self.exit_code)
-
-
-def _in_child(name: str, folder: str, step: str, into: Path, tell: Callable[[], Progress]) -> Failure | None:
-    library = Library()
-    try:
-        progress = tell()
-        model = library.find(name) or library.resolve(folder, progress)
-        parent = parent_of(model, library)
-        made: Step = plugins.parse("steps", step).make(Desk(model, parent, [], library, progress, into))
-        made.run(Artifact(model.folder, card(model) or {"precision": model.manifest.precision}), into)
-    except LocalspecError as error:
-        return Failure(error.message, error.hint, error.exit_code)
-    return None
+def _in_child(name: str, folder: str, step: str, into: Path, tell: Callable[[], Progress]) -> None:
+    library, progress = Library(), tell()
+    model = library.find(name) or library.resolve(folder, progress)
+    parent = parent_of(model, library)
+    made: Step = plugins.parse("steps", step).make(Desk(model, parent, [], library, progress, into))
+    made.run(Artifact(model.folder, card(model) or {"precision": model.manifest.precision}), into)
