@@ -33,8 +33,9 @@ every_part = pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.kin
 
 def spec(part: Part) -> plugins.Spec:
     """Return a part's spec from a text that gives no more than it must."""
-    needed = [name for name, setting in part.settings.items() if setting.default is REQUIRED]
-    return plugins.parse(part.kind, f"{part.name}:" + ",".join(f"{name}=1" for name in needed))
+    needed = {name: setting for name, setting in part.settings.items() if setting.default is REQUIRED}
+    given = [f"{name}={next(iter(setting.option.choices), 1)}" for name, setting in needed.items()]
+    return plugins.parse(part.kind, f"{part.name}:" + ",".join(given))
 
 
 def made(kind: str, name: str, *arguments: Any) -> Any:
