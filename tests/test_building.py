@@ -58,7 +58,11 @@ def test_a_draft_is_built_found_and_guesses(library: Library, gguf: Path) -> Non
     assert built.manifest.target == library.resolve(str(gguf), Silent()).name
     found = card(built)
     assert (found["layers"], found["of_layers"]) == ([0, 1, 3, 4], 5)
-    assert (found["tokens"], found["of_tokens"], found["precision"]) == (90, tiny.VOCAB, "Q8_0")  # weights as they are
+    assert (found["tokens"], found["of_tokens"], found["precision"]) == (
+        90,
+        tiny.VOCAB,
+        "Q8_0",
+    )  # weights as they are
     assert found["agreement"] > 0.9
     assert found["perplexity_ratio"] == pytest.approx(1, abs=0.1)
     assert set(found["predicted"]) == {"depth", "tokens", "speed_up"}
