@@ -9,17 +9,23 @@ from localspec import devices
 from localspec.errors import TooLittleMemory
 from localspec.formats.transformers import values
 from localspec.library import Model, Progress, disk
+from localspec.library.progress import bytes_in
 from localspec.plugins import Spec
 
-HALF = 2  # bytes of a float16 weight
+FLOAT, HALF = 4, 2  # bytes of a weight
 SPARE = 1.1  # scales, tokenizer and whatever else lies beside weights
 
 
 def check(source: Model, target: Model, steps: Sequence[Spec], folder: Path, progress: Progress) -> None:
-    """Tell what a build takes; raises TooLittleMemory and StorageError where there is less."""
+    """Tell what a build takes; raises TooLittleMemory and StorageError where there is less.
+
+    What an earlier try has left in `folder` needs no room again. Healing holds both models in float32.
+    """
     count = _values(source)
-    needed = int(SPARE * sum(_written(count, steps)))
+    needed = max(0, int(SPARE * sum(_written(count, steps))) - bytes_in(folder))
     memory = _weights(target) + 3 * HALF * count
+    if any(step.name == "heal" for step in steps):
+        memory += FLOAT * (_values(target) + count)
     free, room = devices.free_memory(), disk.free(folder)
     progress.say(
         f"It takes about {memory / 1e9:.1f} GB of memory ({free / 1e9:.1f} GB are free) and"

@@ -84,23 +84,22 @@ class Library:
 
     def all(self) -> list[Model]:
         """List every model that is whole, by name."""
+        return [model for folder, one in self._manifests() if (model := whole.complete(folder, one))]
+
+    def known(self) -> list[Model]:
+        """List every model that has a manifest, whole or not."""
+        return [
+            Model(one.name, Path(one.folder) if one.folder else folder, one, whole.draft_of(one))
+            for folder, one in self._manifests()
+        ]
+
+    def _manifests(self) -> list[tuple[Path, Manifest]]:
+        """Read every manifest that can be read, with the folder it lies in, by name."""
         if not self.models.is_dir():
             return []
         folders = sorted(path for path in self.models.iterdir() if path.is_dir())
         read = [(folder, manifest.read(folder)) for folder in folders if not folder.name.startswith(".")]
-        return [model for folder, one in read if one and (model := whole.complete(folder, one))]
-
-    def known(self) -> list[Model]:
-        """List every model that has a manifest, whole or not."""
-        if not self.models.is_dir():
-            return []
-        folders = sorted(path for path in self.models.iterdir() if path.is_dir())
-        found = [(folder, manifest.read(folder)) for folder in folders if not folder.name.startswith(".")]
-        return [
-            Model(one.name, Path(one.folder) if one.folder else folder, one, whole.draft_of(one))
-            for folder, one in found
-            if one
-        ]
+        return [(folder, one) for folder, one in read if one]
 
     def drafts_for(self, target: Model) -> list[Model]:
         """List the drafts that were built for `target`, the latest first."""

@@ -132,6 +132,7 @@ class _Loop:
         self._learning = {name: one for name, one in draft.named_parameters() if one.requires_grad}
         self._optimizer = torch.optim.AdamW(self._learning.values(), lr=lesson.rate, weight_decay=0.0)
         self._spent, self._steps, self._size = 0.0, 0, lesson.batch
+        self._skipped = 0
         self._before, self._best, self._since = 0.0, 0.0, 0
         self._values: dict[str, Any] = {}
 
@@ -149,7 +150,8 @@ class _Loop:
             if int(self._share * LOOKS) > looks:
                 looks = int(self._share * LOOKS)
                 self._look()
-        self._look()
+        if self._skipped:
+            self._say(f"{self._skipped} steps were left out: their gradients were no numbers")
         self._draft.eval()
         self._load(self._values)
         return Taught(self._before, self._best, self._steps)
@@ -197,6 +199,8 @@ class _Loop:
         if torch.isfinite(norm):  # half precision overflows in some, and such a step would spoil every value
             self._optimizer.step()
             self._steps += 1
+        else:
+            self._skipped += 1
         self._optimizer.zero_grad()
 
     def _loss(self, batch: _Batch, *, warm: bool) -> Any:

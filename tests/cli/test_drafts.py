@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import MODEL, Localspec
 
 from localspec.formats.gguf import GgufFile
+from localspec.library import Library, Silent
 
 pytestmark = pytest.mark.engines
+
+
+@pytest.fixture(scope="module")
+def localspec(tmp_path_factory: pytest.TempPathFactory, gguf: Path) -> Iterator[Localspec]:
+    """The command with a library of this module's own: the drafts that are built must not guess elsewhere."""
+    home = tmp_path_factory.mktemp("home")
+    assert Library(home).resolve(str(gguf), Silent()).name == MODEL
+    yield Localspec(home)
+    shutil.rmtree(home)
 
 
 @pytest.fixture
