@@ -161,3 +161,38 @@ def test_another_vocabulary_is_refused(library: Library, gguf: Path, tmp_path: P
         foreign = tiny.write_gguf(tiny.make("llama", "Q8_0"), tmp_path / "foreign.gguf")
     with pytest.raises(VocabularyMismatch, match="writes other tokens"):
         build(Plan("cut", str(gguf), str(foreign), STEPS), PROMPTS, library, Silent())
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    ("engine", "export", "file"),
+    [
+        ("llamacpp", "export:to=gguf,bits=8", "model.gguf"),
+        ("llamacpp", "export:to=gguf", "model.gguf"),
+        ("torch", "export:to=torch", "model.safetensors"),
+    ],
+)
+def test_a_draft_for_another_engine(
+    library: Library, gguf: Path, engine: str, export: str, file: str
+) -> None:
+    made = Plan("cut", str(gguf), str(gguf), ("prune:layers=4", export), engine=engine)
+    built = build(made, PROMPTS, library, Silent())
+    assert file in built.manifest.sizes
+    assert built.form("openvino") is None
+    found = card(built)
+    assert found["layers"] == [0, 1, 3, 4]
+    assert found["agreement"] > 0.9  # the layer that is gone does nothing
+    drafted = Runtime(
+        str(gguf),
+        Choice(engine=engine, draft="model:name=cut", lookahead="fixed:tokens=2"),
+        library,
+        Silent(),
+    )
+    plain = Runtime(str(gguf), Choice(engine=engine, draft="off"), library, Silent(), drafted.engines)
+    told = []
+    for runtime in (plain, drafted):
+        answer, rounds = runtime.answer([3, 1, 4], sampling=Sampling(), max_tokens=16)
+        assert sum(len(last.tokens) for last in rounds) == len(answer.token_ids)
+        told.append(answer)
+    assert told[0].token_ids == told[1].token_ids
+    assert told[1].tally.accepted > 4
