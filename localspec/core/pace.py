@@ -22,6 +22,7 @@ GONE = 0.8  # of it where the source was refused
 STEADY = 8.0  # rounds, faded, from which on the rate so far counts
 CHANGED = 2.0  # samples that evidence from before a change is worth
 PAUSED = 8.0  # the same before a pause
+BEGUN = 1.0  # information on a class that is left when another answer begins
 RESTORED = 8.0  # samples that evidence from an earlier run is worth at most
 
 Curve = Sequence[float]  # seconds of passes over 1, 2, ... tokens
@@ -216,6 +217,10 @@ class Pace:
             self._wait = FIRST_WAIT if self.shares.better else self._wait
             self.shares.doubt(CHANGED)
             self._tokens = self._seconds = self._rounds = 0.0
+
+    def begin(self) -> None:
+        """Take in that another answer begins: what stood in the last one counts for little in this one."""
+        self.classes.known = {name: min(known, BEGUN) for name, known in self.classes.known.items()}
 
     def state(self) -> dict[str, Any]:
         """Return what was learnt, as plain values for `restore`."""

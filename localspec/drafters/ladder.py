@@ -16,6 +16,7 @@ from localspec.plugins import Option
 SUFFIX, MODEL, RECYCLE = "suffix", "model", "recycle"  # sources of guesses
 READ = 16  # tokens that a draft model may catch up with for each round that it was missed
 CREDIT = 32  # rounds that it counts as missed when an answer begins
+AHEAD = 64  # tokens that others may guess in a draft before it is asked
 PRIOR = 4.0  # judged guesses that a source's own confidence is worth
 FADE = 0.98  # of what earlier guesses weigh is left after each new one
 
@@ -61,10 +62,10 @@ class LadderDraft(Drafter):
             self._model = plugins.part("drafters", kind).made_by(target, engine, vocab, *given, name=name)
         self._sure = sure
         self._stood: dict[str, tuple[float, float]] = {}  # by class: how many of how many, faded
-        self._classes: list[str] = []  # of this round's guesses, by their sources' own confidence
-        self._begun = self._most = 0  # tokens before this round, and the most after it
+        self._classes: dict[int, str] = {}  # of guesses by place, by their sources' own confidence
+        self._begun = self._most = 0  # tokens before the last guesses, and the most after their round
         self._read = 0  # tokens that the model has read
-        self._missed = 0  # rounds in which it was wanted and did not guess
+        self._missed = CREDIT  # rounds in which it was wanted and did not guess
         self._wanted = False
 
     @property
@@ -81,23 +82,23 @@ class LadderDraft(Drafter):
         text, steps = list(tokens), None
         while True:
             copy = self._suffix.guess(walk)
-            chance = self._chance(copy, SUFFIX) if copy else 0.0
+            chance = self._chance(copy, SUFFIX, text) if copy else 0.0
             likely = copy is not None and chance >= self._sure
             self._wanted = self._wanted or not (likely or self._classes)
             if able and not likely and self._model is not None:
                 steps = steps or self._model.propose(list(text), sampler)
-                guess = yield from self._ask(steps, len(text))
+                guess = yield from self._ask(steps, text)
                 if guess is None:
                     able = False
                     continue
             else:
                 steps = None
                 last = None if likely else self._last_successor(text, sampler)
-                other = self._chance(last, RECYCLE) if last else 0.0
+                other = self._chance(last, RECYCLE, text) if last else 0.0
                 if last is not None and other > chance:
-                    guess = self._kept(last, RECYCLE, other)
+                    guess = self._kept(last, RECYCLE, other, text)
                 elif copy is not None:
-                    guess = self._kept(copy, SUFFIX, chance)
+                    guess = self._kept(copy, SUFFIX, chance, text)
                 else:
                     return
                 yield guess
@@ -106,27 +107,29 @@ class LadderDraft(Drafter):
 
     def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
         """Learn which guesses of each class stood, and let the sources learn from the rows."""
-        drafted = len(rows) - 1
-        self._most = self._begun + drafted + 1
-        for at, name in enumerate(self._classes[: min(verdict.accepted + 1, drafted)]):
-            stood, judged = self._stood.get(name, (0.0, 0.0))
-            self._stood[name] = FADE * stood + (at < verdict.accepted), FADE * judged + 1
+        wrong = len(tokens) - (len(rows) - 1) + verdict.accepted  # the place of the first, if any was
+        for at in range(len(tokens) - len(rows) + 1, min(wrong + 1, len(tokens))):
+            if name := self._classes.get(at):  # others may have guessed too
+                stood, judged = self._stood.get(name, (0.0, 0.0))
+                self._stood[name] = FADE * stood + (at < wrong), FADE * judged + 1
+        self._classes, self._most = {}, len(tokens) + 1
         self._missed += self._wanted
+        self._wanted = False
         self._suffix.observe(tokens, rows, verdict)
         self._recycle.observe(tokens, rows, verdict)
 
     def _begin(self, tokens: Tokens) -> None:
-        if not self._begun < len(tokens) <= self._most:  # another answer
-            self._missed = CREDIT
-        self._begun, self._classes, self._wanted = len(tokens), [], False
+        if not self._begun < len(tokens) <= self._most + AHEAD:  # another answer
+            self._missed, self._classes, self._wanted = CREDIT, {}, False
+        self._begun = len(tokens)
 
     def _ask(
-        self, steps: Iterator[Guess | Offer], length: int
+        self, steps: Iterator[Guess | Offer], text: Tokens
     ) -> Generator[Guess | Offer, None, Guess | None]:
         """Pass on the model's next step and return the guess that came of it, None when none did."""
         step = next(steps, None)
         if isinstance(step, Guess):
-            guess = self._kept(step, MODEL, self._chance(step, MODEL))
+            guess = self._kept(step, MODEL, self._chance(step, MODEL, text), text)
             yield guess
             return guess
         made: list[Guess] = []
@@ -134,8 +137,8 @@ class LadderDraft(Drafter):
         def draw() -> Guess | None:
             found = step.draw() if step else None
             if found is not None:
-                made.append(self._kept(found, MODEL, self._chance(found, MODEL)))
-                self._read, self._missed, self._wanted = length, 0, False
+                made.append(self._kept(found, MODEL, self._chance(found, MODEL, text), text))
+                self._read, self._missed, self._wanted = len(text), 0, False
             return made[0] if made else None
 
         if step is not None:
@@ -147,12 +150,16 @@ class LadderDraft(Drafter):
         step = next(iter(self._recycle.propose(text[-1:], sampler)), None)
         return step if isinstance(step, Guess) else None
 
-    def _chance(self, guess: Guess, source: str) -> float:
+    def _chance(self, guess: Guess, source: str, text: Tokens) -> float:
         """Return the share of guesses of this class that stood; the source's own confidence counts too."""
-        stood, judged = self._stood.get(class_of(source, guess.confidence), (0.0, 0.0))
+        stood, judged = self._stood.get(self._class(guess, source, text), (0.0, 0.0))
         return (stood + PRIOR * guess.confidence) / (judged + PRIOR)
 
-    def _kept(self, guess: Guess, source: str, chance: float) -> Guess:
-        """Return the guess with its source and calibrated confidence, and remember its class."""
-        self._classes.append(class_of(source, guess.confidence))
+    def _class(self, guess: Guess, source: str, text: Tokens) -> str:
+        """Return the class of a guess after `text`: a copy goes on more surely than it begins."""
+        return class_of(source, guess.confidence, len(text) - 1 in self._classes)
+
+    def _kept(self, guess: Guess, source: str, chance: float, text: Tokens) -> Guess:
+        """Return the guess after `text` with its source and calibrated confidence, and remember its class."""
+        self._classes[len(text)] = self._class(guess, source, text)
         return guess._replace(confidence=chance, source=source)

@@ -84,6 +84,9 @@ class Measured(Lookahead):
         for source, pace in self._paces.items():
             pace.asked = source in self._met and (source in self._own or not self._met[source])
         self._opening = last.finish is not None
+        if self._opening:
+            for pace in self._paces.values():
+                pace.begin()
         self._plan(last)
         self._forget()
         self._met = {}

@@ -163,3 +163,23 @@ def test_a_store_that_is_no_store_is_told(tmp_path: Any) -> None:
     drafter = ladder(None, store=str(tmp_path / "answers"))
     settle(drafter, NEW, [], 0, 1)
     assert drafter.note is not None
+
+
+def test_a_copy_that_begins_is_judged_apart_from_one_that_goes_on() -> None:
+    drafter = ladder(engine=None)
+    for accepted in (4, 0) * 6:
+        draft = drafted(drafter, REPEATED, 4)
+        settle(drafter, REPEATED, draft, accepted, 16 if accepted else 39)
+    first, *further = (guess.confidence for guess in drafted(drafter, REPEATED, 4))
+    assert 0.45 < first < 0.7
+    assert min(further) > 0.8
+
+
+def test_guesses_of_others_before_its_own_are_not_taken_for_them() -> None:
+    drafter = ladder(engine=None)
+    before = [guess.confidence for guess in drafted(drafter, REPEATED, 2)]
+    whole = [*REPEATED[:-2], 33, 34, *(guess.token for guess in drafted(drafter, REPEATED, 2))]
+    for _ in range(20):  # two guesses stood that it has not made; of its own, none was judged
+        drafted(drafter, REPEATED, 2)
+        drafter.observe(whole, np.zeros((5, WIDTH), np.float32), Verdict(1, 30))
+    assert [guess.confidence for guess in drafted(drafter, REPEATED, 2)] == before

@@ -591,3 +591,26 @@ def test_a_source_that_leads_for_the_first_time_stops_nothing() -> None:
     new = Guess(0, None, 0.9, "new")
     assert pair.lookahead.wants_more([], new)
     assert isinstance(pair.lookahead.wants_more([new], Guess(0, None, 0.35, "tail")), bool)
+
+
+def tried_after(finish: str | None) -> int:
+    """Return how many rounds guess in a text where nothing stands, after one where all of a class did."""
+    lookahead, sure, doubtful = Measured(), Guess(0, None, 0.85), Guess(0, None, 0.3)
+    costs = [0.0, 1.0, 1.2, 1.45, 1.6, 1.75]
+
+    def go(guess: Guess, stands: bool, finish: str | None = None) -> int:
+        draft: list[Guess] = []
+        while len(draft) < 4 and lookahead.wants_more(draft, guess):
+            draft.append(guess)
+        lookahead.learn(settled(draft, len(draft) * stands, 1e-5 * len(draft), costs[len(draft) + 1], finish))
+        return len(draft)
+
+    for at in range(120):
+        go(sure if at % 3 else doubtful, stands=at % 3 > 0)
+    go(sure, True, finish)
+    go(sure, False)  # an answer's first round
+    return sum(go(sure, False) > 0 for _ in range(60))
+
+
+def test_what_a_class_was_worth_gives_way_sooner_in_another_answer() -> None:
+    assert 0 < tried_after("stop") < tried_after(None)
