@@ -15,7 +15,7 @@ CLASSES = ["code-write", "code-edit", "tools", "summary", "math", "prose"]
 
 
 def test_every_shipped_suite_has_distinct_prompts() -> None:
-    assert suites.names() == sorted([*OWN, "drafters"])
+    assert suites.names() == sorted([*OWN, "drafters", "peers"])
     every = [prompt for name in OWN for prompt in suites.load(name)]
     assert len({prompt.turns for prompt in every if prompt.suite != "quick"}) == len(every) - 12
     for name in suites.names():
@@ -26,11 +26,13 @@ def test_every_shipped_suite_has_distinct_prompts() -> None:
     assert all(len(prompt.turns) == 3 for prompt in suites.load("chat"))
 
 
-def test_the_drafters_suite_is_four_prompts_of_each_class() -> None:
-    found = suites.load("drafters")
-    assert [prompt.kind for prompt in found] == [kind for kind in CLASSES for _ in range(4)]
-    assert {prompt.suite for prompt in found} == {"drafters"}
-    assert [prompt.turns for prompt in found[4:8]] == [one.turns for one in suites.load("code-edit")[:4]]
+@pytest.mark.parametrize(("name", "most"), [("drafters", 4), ("peers", 2)])
+def test_a_mixed_suite_is_the_first_prompts_of_each_class(name: str, most: int) -> None:
+    found = suites.load(name)
+    assert [prompt.kind for prompt in found] == [kind for kind in CLASSES for _ in range(most)]
+    assert {prompt.suite for prompt in found} == {name}
+    edits = [prompt.turns for prompt in found if prompt.kind == "code-edit"]
+    assert edits == [one.turns for one in suites.load("code-edit")[:most]]
 
 
 def test_a_file_may_have_prompts_and_messages(tmp_path: Path) -> None:

@@ -23,13 +23,18 @@ Values = dict[str, Any]
 
 def kept(report: Values) -> Values:
     """Return a report without its runs and without the places of its files: what the tables need."""
+    text = json.dumps({key: value for key, value in report.items() if key != "runs"})
+    for word in report["command"]:
+        if "/" in word:
+            text = text.replace(json.dumps(word)[1:-1], Path(word).name)
+    report = json.loads(text)
     words, command = iter(report["command"]), []
     for word in words:
         if word in ("--json", "--html", "--compare"):
             next(words)
         else:
             command.append(word)
-    return {key: value for key, value in report.items() if key != "runs"} | {"command": command}
+    return report | {"command": command}
 
 
 def table(report: Values) -> str:
