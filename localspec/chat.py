@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from localspec.core.cursor import shared_prefix
 from localspec.core.sampler import Sampling
+from localspec.core.thinking import OPENS, split
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 from localspec.runtime import Answer, Runtime
 
 if TYPE_CHECKING:
     from localspec.core.contracts import Round
 
+Message = dict[str, Any]
+Reply = tuple[Answer, Generator["Round", None, None]]
+
+THINKING = "enable_thinking"  # what chat templates call it
+SUMMARY = (
+    "Sum up our conversation so far in a few sentences, with every fact and decision that may matter later."
+)
+BEFORE = "What was said before, in short:"
+
+
+class Usage(NamedTuple):
+    """Tokens of a conversation: all of it, what of that the cache holds, and what the model can hold."""
+
+    used: int
+    reused: int
+    context: int
+
 
 class Chat:
-    """Turns with one model. What the turns share is read once: the runtime's cursor sees to that."""
+    """Turns with one model. What the turns share is read once: the runtime's cursor sees to that.
+
+    A model without a chat template goes on with the turns' own text, as with `raw`, and `note` says so.
+    `thinking` is what a template that knows `enable_thinking` is told; None leaves it to the model's makers.
+    """
 
     def __init__(
         self,
@@ -27,40 +49,181 @@ class Chat:
         seed: int | None = None,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
+        grammar: str | None = None,
+        thinking: bool | None = None,
     ) -> None:
-        self.runtime = runtime
-        self.messages: list[dict[str, Any]] = []
-        if system:
-            self.messages.append({"role": "system", "content": system})
-        self._template = None if raw else runtime.model.template()
-        if not raw and self._template is None:
+        self.messages: list[Message] = []
+        self.sampling = sampling
+        self.seed = seed
+        self.max_tokens = max_tokens
+        self.stop = stop
+        self.grammar = grammar
+        self._asked_raw = raw
+        self._thinking: bool | None = None
+        self.begins_in_thought = False  # the last answer, as some templates have it
+        self.use(runtime)
+        if self.raw and system:
             raise PromptError(
-                f"`{runtime.model.name}` has no chat template", "Type `--raw` to let it go on with your text"
+                f"`{runtime.model.name}` has no chat template, so no place for `--system`", None
             )
-        self._answer = partial(runtime.answer, sampling=sampling, seed=seed, max_tokens=max_tokens, stop=stop)
+        self.thinking = thinking
+        self.system = system
 
-    def ask(self, text: str) -> tuple[Answer, Generator[Round, None, None]]:
-        """Return the answer to `text` and the rounds that fill it; the turn is kept however far it got."""
+    def use(self, runtime: Runtime) -> None:
+        """Go on with another model, or the same one with other parts; the turns stay."""
+        self.runtime = runtime
+        self._template = None if self._asked_raw else runtime.model.template()
+        self.raw = self._template is None
+        self.note = (
+            f"`{runtime.model.name}` has no chat template: it goes on with your text, as with `--raw`"
+            if self.raw and not self._asked_raw
+            else None
+        )
+        if not self.can_think:
+            self._thinking = None
+
+    @property
+    def system(self) -> str | None:
+        """What the model is told first, None for nothing."""
+        first = self.messages[0] if self.messages else {}
+        return str(first["content"]) if first.get("role") == "system" else None
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        rest = self.messages[1:] if self.system is not None else self.messages
+        self.messages = [*([{"role": "system", "content": text}] if text else []), *rest]
+
+    @property
+    def thinking(self) -> bool | None:
+        """Whether the model is told to think before it answers; None leaves it to its makers."""
+        return self._thinking
+
+    @thinking.setter
+    def thinking(self, wanted: bool | None) -> None:
+        """Set it; raises BadValue for a model whose template does not ask."""
+        if wanted is not None and not self.can_think:
+            raise BadValue(f"`{self.runtime.model.name}` has no switch for thinking", "Leave it out")
+        self._thinking = wanted
+
+    @property
+    def can_think(self) -> bool:
+        """Tell whether the chat template asks if the model should think."""
+        return self._template is not None and THINKING in self._template.source
+
+    def ask(self, text: str) -> Reply:
+        """Return the answer to `text` and the rounds that fill it; the turn is kept however far it got.
+
+        Raises EmptyPrompt, and ContextFull when the conversation leaves no room; the turn is then not kept.
+        """
         if not text.strip():
             raise EmptyPrompt
         self.messages.append({"role": "user", "content": text})
         try:
-            answer, rounds = self._answer(self._prompt(text))
+            return self.reply()
         except BaseException:
             self.messages.pop()
             raise
-        return answer, self._kept(answer, rounds)
 
-    def _prompt(self, text: str) -> list[int]:
+    def retry(self) -> Reply:
+        """Answer the last question again; the old answer is gone once the new one can begin."""
+        if not self.turns:
+            raise PromptError("Nothing was asked yet", "Ask something first")
+        held = self.messages
+        self.messages = held[: self.turns[-1] + 1]
+        try:
+            return self.reply()
+        except BaseException:
+            self.messages = held
+            raise
+
+    def undo(self) -> str:
+        """Forget the last question and its answer; return the question."""
+        if not self.turns:
+            raise PromptError("Nothing was asked yet", None)
+        at = self.turns[-1]
+        text = str(self.messages[at]["content"])
+        del self.messages[at:]
+        return text
+
+    def clear(self) -> None:
+        """Forget all turns, but for what the model is told first."""
+        self.messages = self.messages[:1] if self.system is not None else []
+
+    @property
+    def turns(self) -> list[int]:
+        """The places of the user's messages."""
+        return [at for at, message in enumerate(self.messages) if message["role"] == "user"]
+
+    def drop_oldest(self) -> int:
+        """Forget the oldest question and its answer; return how many messages that were, 0 for the last."""
+        turns = self.turns
+        if len(turns) < 2:
+            return 0
+        del self.messages[turns[0] : turns[1]]
+        return turns[1] - turns[0]
+
+    def summarise(self) -> Reply:
+        """Have the model sum up the turns; when the rounds have ended, its words stand in their place."""
+        first = self.system
+        asked = [*self.messages, {"role": "user", "content": SUMMARY}]
+        answer, rounds = self._answered(self.prompt(asked), None)
+
+        def replaced() -> Generator[Round, None, None]:
+            yield from rounds
+            told = f"{BEFORE}\n{split(answer.text)[1].strip()}"
+            self.messages = []
+            self.system = f"{first}\n\n{told}" if first else told
+
+        return answer, replaced()
+
+    def usage(self) -> Usage:
+        """Return what the conversation takes of the context, and how much of that is in the cache."""
+        held = self.runtime.target.tokens
+        tokens = self.prompt(self.messages) if self.messages else []
+        return Usage(len(tokens), shared_prefix(tokens, held), self.runtime.engine.context)
+
+    def reply(self) -> Reply:
+        """Return the answer to the messages as they are and the rounds that fill it; it becomes a message."""
+        prompt = self.prompt(self.messages)
+        self.begins_in_thought = opens_thought(self.runtime, prompt)
+        answer, rounds = self._answered(prompt, self.grammar)
+        return answer, self._kept(answer, rounds, self.begins_in_thought)
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Return the tokens that ask for the next answer."""
         if self._template is None:
-            return self.runtime.encode(text, raw=True)
-        return self.runtime.encode(self._template.render(self.messages), raw=False)
+            return self.runtime.encode("".join(str(message["content"]) for message in messages), raw=True)
+        return self.runtime.encode(self._template.render(messages, **self._told()), raw=False)
 
-    def _kept(self, answer: Answer, rounds: Generator[Round, None, None]) -> Generator[Round, None, None]:
+    def _told(self) -> dict[str, Any]:
+        return {} if self._thinking is None else {THINKING: self._thinking}
+
+    def _answered(self, prompt: Sequence[int], grammar: str | None) -> Reply:
+        return self.runtime.answer(
+            prompt,
+            sampling=self.sampling,
+            seed=self.seed,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            grammar=grammar,
+        )
+
+    def _kept(
+        self, answer: Answer, rounds: Generator[Round, None, None], inside: bool
+    ) -> Generator[Round, None, None]:
+        kept = self.messages
         try:
             yield from rounds
         finally:
-            self.messages.append({"role": "assistant", "content": answer.text})
+            thought, said = (None, answer.text) if self.raw else split(answer.text, inside)
+            message: Message = {"role": "assistant", "content": said}
+            kept.append(message | ({"reasoning_content": thought} if thought else {}))
+
+
+def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:
+    """Tell whether the answer to a prompt begins inside a thought, as some templates have it."""
+    last = runtime.tokenizer.decode(list(prompt[-4:]), skip_special_tokens=False)
+    return str(last).rstrip().endswith(OPENS)
 
 
 def sampling_of(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:

@@ -24,6 +24,7 @@ KINDS: dict[str, type] = {
     "verifiers": contracts.Verifier,
     "steps": contracts.Step,
     "decodings": contracts.Decoding,
+    "dialects": contracts.Dialect,
 }
 REQUIRED = inspect.Parameter.empty
 SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}

@@ -32,6 +32,7 @@ from localspec.core.stepwise import stepwise
 from localspec.core.tally import Tally
 from localspec.core.tokenizer import TextStream
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
+from localspec.grammar import Grammar, words
 from localspec.library import Library, Progress, verdicts
 
 if TYPE_CHECKING:
@@ -196,9 +197,12 @@ class Runtime:
         seed: int | None = None,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
+        grammar: str | None = None,
+        special: bool = False,
     ) -> tuple[Answer, Generator[Round, None, None]]:
         """Return an empty answer to `prompt` and the rounds that fill it as they are drawn.
 
+        A `grammar` (grammar.py) says what the answer may be, `special` that its text shows special tokens.
         Raises EmptyPrompt, and ContextFull for a prompt that leaves no room for an answer.
         """
         if "" in stop:
@@ -212,15 +216,27 @@ class Runtime:
         room = left if max_tokens is None else min(max_tokens, left)
         answer = Answer(prompt_tokens=len(prompt))
         settler = Settler(
-            TextStream(self.tokenizer), stop_tokens=self.model.stop_tokens(), stop=stop, room=room
+            TextStream(self.tokenizer, shown=special),
+            stop_tokens=self.model.stop_tokens(),
+            stop=stop,
+            room=room,
         )
         sampler = Sampler(
             sampling,
             seed=int.from_bytes(os.urandom(7)) if seed is None else seed,
             answer_from=len(prompt),
             coupled=self.verifier.coupled,
+            constraint=self._constraint(grammar) if grammar else None,
         )
         return answer, self._rounds(answer, prompt, sampler, settler, full=room == left)
+
+    def _constraint(self, grammar: str) -> Grammar:
+        if self.decoding_spec:
+            raise BadValue(
+                f"`{self.decoding_spec.name}` keeps to no grammar", "Leave out the grammar, or `--decoding`"
+            )
+        ends = tuple(self.model.stop_tokens())
+        return Grammar(grammar, words(self.model.folder / "tokenizer.json", self.engine.vocab, ends))
 
     def _rounds(
         self, answer: Answer, prompt: list[int], sampler: Sampler, settler: Settler, full: bool

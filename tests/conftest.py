@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from localspec import devices, plugins
-from localspec.core.contracts import Drafter, Lookahead, Round, Verifier
+from localspec.core.contracts import Constraint, Drafter, Lookahead, Round, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
@@ -68,10 +68,17 @@ def ask_toy(
     room: int = 24,
     stop_tokens: Collection[int] = (),
     stop: Sequence[str] = (),
+    constraint: Constraint | None = None,
 ) -> Answer:
     """Return the answer to `prompt`: plain, exact decoding unless other parts are given."""
     checked = verifier or plugins.parse("verifiers", "exact").make()
-    sampler = Sampler(sampling or Sampling(), seed=seed, answer_from=len(prompt), coupled=checked.coupled)
+    sampler = Sampler(
+        sampling or Sampling(),
+        seed=seed,
+        answer_from=len(prompt),
+        coupled=checked.coupled,
+        constraint=constraint,
+    )
     rounds = decode(
         prompt,
         target,

@@ -16,7 +16,7 @@ ROOT = Path(next(iter(localspec.__path__)))
 FLOORS = [
     {"errors", "signals"},
     {"core", "plugins", "tools"},
-    {"settings", "devices", "formats", "recipes"},
+    {"settings", "devices", "formats", "recipes", "grammar", "sessions"},
     {"library", "training"},
     {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"} | {"choosing"},
     {"runtime"},
@@ -28,7 +28,7 @@ FLOORS = [
 PARTS = {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"}
 HEAVY = {
     *("openvino", "openvino_genai", "llama_cpp", "torch", "transformers", "nncf", "peft", "fastapi"),
-    *("huggingface_hub", "tokenizers", "gguf", "jinja2"),
+    *("huggingface_hub", "tokenizers", "gguf", "jinja2", "llguidance", "prompt_toolkit", "mcp", "smolagents"),
 }
 
 

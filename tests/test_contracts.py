@@ -12,7 +12,7 @@ import pytest
 import words
 
 from localspec import plugins
-from localspec.core.contracts import Drafter, Guess, Offer, Tokens
+from localspec.core.contracts import Constraint, Drafter, Guess, Offer, Tokens
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.engines.toy import Toy
@@ -24,6 +24,22 @@ TARGETS = {grain: Toy(width=WIDTH, grain=grain) for grain in GRAINS}
 DRAFT = Toy(width=6, noise=0.7)
 PARTS = [part for kind in plugins.KINDS for part in plugins.parts(kind).values()]
 LOSSLESS = [name for name, part in plugins.parts("verifiers").items() if part.made_by.lossless]  # type: ignore[attr-defined]
+
+
+class Verse(Constraint):
+    """Verses of five tokens: 4, 2, then a 0 or a 5, then two free ones that are no 3."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def allowed(self, answer: Tokens) -> Any:
+        self.asked += 1
+        may = [{4}, {2}, {0, 5}, {0, 1, 2, 4, 5}, {0, 1, 2, 4, 5}][len(answer) % 5]
+        return np.isin(np.arange(WIDTH), list(may))
+
+    def forced(self, answer: Tokens) -> Tokens:
+        return [4, 2][len(answer) % 5 :] if len(answer) % 5 < 2 else []
+
 
 Ask = Callable[..., Any]
 every_drafter = pytest.mark.parametrize("drafter", plugins.names("drafters"))
@@ -109,6 +125,43 @@ def test_a_drafter_serves_one_answer_after_another(ask: Ask, drafter: str) -> No
     source = drafted_by(drafter, target)
     for prompt in ([1, 2, 3, 1, 2], [1, 2], [5, 5, 5, 5], [1, 2, 3, 1, 2, 4]):
         assert ask(target, source, prompt=prompt).tokens == plain(ask, prompt=prompt).tokens[:24]
+
+
+@every_drafter
+@every_lookahead
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_constraint_holds_position_by_position(ask: Ask, drafter: str, lookahead: str, grain: int) -> None:
+    for options in ({}, {"sampling": Sampling(temperature=1.0), "seed": 3}):
+        found = asked(ask, drafter, lookahead, "exact", grain, constraint=Verse(), **options)
+        assert found.tokens == plain(ask, constraint=Verse(), **options).tokens
+        assert all(token in (4, 2, 0, 1, 5) for token in found.tokens)
+        assert (found.tokens[::5], found.tokens[1::5]) == ([4] * 12, [2] * 12)
+
+
+@every_drafter
+def test_a_constraint_holds_under_rejection(ask: Ask, drafter: str) -> None:
+    options = {"sampling": Sampling(temperature=1.0), "seed": 5, "constraint": Verse()}
+    found = asked(ask, drafter, "fixed", "rejection", **options).tokens
+    assert (found[::5], found[1::5]) == ([4] * 12, [2] * 12)
+    assert set(found[2::5]) <= {0, 5}
+    assert 3 not in found
+
+
+def test_what_a_constraint_forces_is_guessed_and_stands(ask: Ask) -> None:
+    target = target_for("none")
+    rounds = ask(
+        target,
+        drafted_by("none", target),
+        made("lookaheads", "fixed"),
+        made("verifiers", "exact"),
+        room=60,
+        constraint=Verse(),
+    ).rounds
+    guesses = [guess for found in rounds for guess in found.draft]
+    assert [guess.token for guess in guesses] == [4, 2] * 12
+    assert {guess.source for guess in guesses} == {"grammar"}
+    assert sum(found.accepted for found in rounds) == 24
+    assert len(rounds) == 36
 
 
 def first(drafter: Drafter, text: Tokens, sampler: Sampler) -> list[Guess]:

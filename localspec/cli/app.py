@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from localspec.cli import (
+    agent,
     bench,
     build,
     chat,
@@ -40,6 +41,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("chat", help=chat.HELP, epilog=chat.EPILOG)(chat.chat)
+app.command("run", help="The same as `chat`.", hidden=True)(chat.chat)
+app.command("agent", help=agent.HELP, epilog=agent.EPILOG)(agent.agent)
 app.command("bench", help=bench.HELP, epilog=bench.EPILOG)(bench.bench)
 app.command("build", help=build.HELP, epilog=build.EPILOG)(build.build)
 app.add_typer(config.app, name=config.NAME)

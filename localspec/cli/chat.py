@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localspec.cli import console, options
-from localspec.errors import BadValue, EmptyPrompt, LocalspecError, PromptError
+from localspec.errors import BadValue, EmptyPrompt, PromptError
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
+    from localspec.cli.talk.attach import Attached
     from localspec.runtime import Answer, Runtime
+    from localspec.sessions import Kept
 
 DEFAULT_MODEL = "smollm2-135m"
 HELP = """Answer a prompt, or talk.
 
 MODEL is a name of the catalogue, a GGUF file, an OpenVINO or Hugging Face folder, or hf:OWNER/NAME; it is
 fetched when it is missing. With a PROMPT, or with text on stdin, it answers once; else it is a conversation:
-Ctrl-C stops an answer, Ctrl-D leaves."""
+Ctrl-C stops an answer, Ctrl-D leaves, /help lists what else there is."""
 EPILOG = """Examples:
 
   localspec chat smollm2-135m "What is the capital of France?"
@@ -33,11 +36,11 @@ EPILOG = """Examples:
 
 
 def chat(
-    model: Annotated[str, typer.Argument(help="Which model answers.")] = DEFAULT_MODEL,
+    model: Annotated[
+        str | None, typer.Argument(help="Which model answers.", show_default=DEFAULT_MODEL)
+    ] = None,
     prompt: Annotated[str | None, typer.Argument(help="What to answer.", show_default=False)] = None,
-    draft: Annotated[
-        str, typer.Option(help="Who guesses: auto, off, a part such as ngram:longest=4, or a model.")
-    ] = "auto",
+    draft: options.Draft = "auto",
     lookahead: options.Lookahead = "measured",
     verifier: Annotated[str, typer.Option(help="How guesses are checked: exact or rejection.")] = "exact",
     decoding: Annotated[
@@ -49,9 +52,7 @@ def chat(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens of an answer.", show_default="the context")
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="0 takes the likeliest token.", show_default="the model's")
-    ] = None,
+    temperature: options.Temperature = None,
     top_k: Annotated[
         int | None, typer.Option(help="Draw from the k likeliest.", show_default="the model's")
     ] = None,
@@ -64,13 +65,37 @@ def chat(
     repetition_penalty: Annotated[
         float | None, typer.Option(help="Above 1: say less again.", show_default="the model's")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Draw the same again.", show_default="random")] = None,
+    seed: options.Seed = None,
     system: Annotated[
         str | None, typer.Option(help="What the model is told first.", show_default=False)
     ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="End before this text; may be repeated.", show_default=False)
     ] = None,
+    json_schema: Annotated[
+        Path | None,
+        typer.Option(help="Answer in JSON that fits this schema.", show_default=False, metavar="FILE"),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(help="Answer in this grammar, Lark or GBNF.", show_default=False, metavar="FILE"),
+    ] = None,
+    think: Annotated[
+        bool | None,
+        typer.Option("--think/--no-think", help="Let the model think first.", show_default="the model's"),
+    ] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help="Ask about this file; may be repeated.", show_default=False),
+    ] = None,
+    goes_on: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the latest conversation.")
+    ] = False,
+    session: Annotated[
+        str | None,
+        typer.Option(help="Go on with this conversation, or begin it.", show_default=False, metavar="NAME"),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the conversations that are kept.")] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Go on with the prompt itself, without a chat template.")
     ] = False,
@@ -80,19 +105,29 @@ def chat(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Put a conversation together from the options and run it."""
+    if listed:
+        show_sessions(as_json)
+        return
     text = asked(prompt)
     if text is not None and not text.strip():
         raise EmptyPrompt
     if text is None and as_json:
-        raise PromptError("`--json` needs a prompt", f'Type one: localspec chat {model} "..." --json')
+        raise PromptError(
+            "`--json` needs a prompt", f'Type one: localspec chat {model or DEFAULT_MODEL} "..." --json'
+        )
+    if goes_on and session:
+        raise BadValue("`--continue` and `--session` exclude each other", "Leave one of them out")
     if raw and system:
         raise PromptError(
             "`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out"
         )
     from localspec.chat import Chat, sampling_of
     from localspec.choosing import STANDARD, Choice
+    from localspec.cli.talk import attach, loop
+    from localspec.cli.talk.loop import Talk
     from localspec.library import Library, Terminal
     from localspec.runtime import Runtime
+    from localspec.sessions import Sessions
 
     settings = {
         "temperature": temperature,
@@ -102,22 +137,102 @@ def chat(
         "repetition_penalty": repetition_penalty,
     }
     given = {name: value for name, value in settings.items() if value is not None}
+    form = form_of(json_schema, grammar)
     sampling_of({}, given | {"temperature": given.get("temperature", 1.0)})  # refuse before a download
     choice = Choice(engine, draft, lookahead, verifier, device, threads, decoding)
     choice = replace(choice, tuned=choice == Choice())  # what was asked for is not second-guessed
     choice.check()
     if decoding != STANDARD:
         refuse_idle(decoding, given | ({} if seed is None else {"seed": seed}))
+    files = list(map(attach.read, file or ()))
+    library = Library()
+    sessions = Sessions(library.home / "sessions.db")
+    if goes_on:
+        session = sessions.latest()
+    kept, held = sessions.read(session) if session and sessions.has(session) else (None, [])
+    model = model or kept or DEFAULT_MODEL
     with Terminal() as progress:
-        runtime = Runtime(model, choice, Library(), progress)
+        runtime = Runtime(model, choice, library, progress)
+    for attached in files:
+        tell(attached, runtime)
     sampling = sampling_of(runtime.model.generation(), given)
     talk = Chat(
-        runtime, sampling=sampling, system=system, raw=raw, seed=seed, max_tokens=max_tokens, stop=stop or ()
+        runtime,
+        sampling=sampling,
+        system=system,
+        raw=raw,
+        seed=seed,
+        max_tokens=max_tokens,
+        stop=stop or (),
+        grammar=form,
+        thinking=think,
     )
+    if talk.note:
+        console.say(talk.note)
+    if held:
+        talk.messages = held
+        talk.system = system or talk.system
     if text is None:
-        converse(talk, stats)
-    else:
-        once(talk, text, stats=stats, as_json=as_json)
+        loop.begin(
+            Talk(
+                talk,
+                model,
+                choice,
+                library,
+                sessions,
+                session,
+                _after,
+                tell,
+                stats=stats,
+                markdown=sys.stdout.isatty() and console.coloured(),
+                files=files,
+            )
+        )
+        return
+    try:
+        once(talk, attach.together(text, files), stats=stats, as_json=as_json)
+    finally:
+        if session and talk.turns:
+            sessions.write(session, model, talk.messages)
+
+
+def show_sessions(as_json: bool) -> None:
+    """Print the conversations that are kept, the latest first."""
+    from localspec.library import Library
+    from localspec.sessions import Sessions
+
+    found = Sessions(Library().home / "sessions.db").all()
+    if as_json:
+        print(json.dumps([described(one) for one in found], ensure_ascii=False))
+        return
+    if not found:
+        console.say("No conversations yet")
+    for one in found:
+        print(f"{one.name:<20} {one.updated}  {one.model:<20} {one.first}")
+
+
+def described(kept: Kept) -> dict[str, Any]:
+    """Return a conversation of the list as plain values."""
+    values = {name: value for name, value in asdict(kept).items() if name != "question"}
+    return values | {"first": kept.first}
+
+
+def tell(file: Attached, runtime: Runtime) -> None:
+    """Say what a file adds to the question."""
+    tokens = len(runtime.encode(file.text, raw=False))
+    line = f"{file.path}: {len(file.text):,} characters, {tokens:,} tokens"
+    console.say(console.paint(line, console.DIM))
+
+
+def form_of(json_schema: Path | None, grammar: Path | None) -> str | None:
+    """Return the grammar that an answer is held to; raises BadValue for files that are none."""
+    from localspec.grammar import read_grammar, read_schema
+
+    if json_schema and grammar:
+        raise BadValue("`--json-schema` and `--grammar` exclude each other", "Leave one of them out")
+    if json_schema:
+        return read_schema(json_schema)
+    return read_grammar(grammar) if grammar else None
 
 
 def refuse_idle(decoding: str, given: dict[str, Any]) -> None:
@@ -140,53 +255,25 @@ def asked(prompt: str | None) -> str | None:
 
 def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
     """Print one answer."""
+    from localspec.cli.talk.screen import PlainWriter, stream
+    from localspec.core.thinking import Thinking
+
     answer, rounds = talk.ask(text)
-    with closing(rounds):
-        for last in rounds:
-            if not as_json:
-                write(last.text)
-    print(json.dumps(as_values(answer, talk.runtime), ensure_ascii=False) if as_json else "")
+    if as_json:
+        with closing(rounds):
+            for _ in rounds:
+                pass
+        values, said = as_values(answer, talk.runtime), talk.messages[-1]
+        if thought := said.get("reasoning_content"):
+            values |= {"text": said["content"], "reasoning": thought}
+        print(json.dumps(values, ensure_ascii=False))
+    else:
+        aside = sys.stderr if sys.stderr.isatty() else None
+        out = PlainWriter(sys.stdout, aside, safe=sys.stdout.isatty())
+        thinking = None if talk.raw else Thinking(talk.begins_in_thought)
+        for _ in stream(rounds, out, thinking=thinking):
+            pass
     _after(answer, talk.runtime, stats)
-
-
-def converse(talk: Chat, stats: bool) -> None:
-    """Ask and answer until the end of the input."""
-    with suppress(ImportError):  # gives input() a history and its keys; Windows has its own
-        import readline  # noqa: F401
-
-    console.say(
-        console.paint(f"{talk.runtime.model.name}. Ctrl-C stops an answer, Ctrl-D leaves.", console.DIM)
-    )
-    while True:
-        try:
-            text = input("> ")
-        except KeyboardInterrupt:
-            console.say("\nCtrl-D leaves")
-            continue
-        except EOFError:
-            console.say("")
-            return
-        if text.strip():
-            _turn(talk, text, stats)
-
-
-def _turn(talk: Chat, text: str, stats: bool) -> None:
-    try:
-        answer, rounds = talk.ask(text)
-    except LocalspecError as error:
-        console.show(error)
-        return
-    with suppress(KeyboardInterrupt), closing(rounds):
-        for last in rounds:
-            write(last.text)
-    print()
-    _after(answer, talk.runtime, stats)
-
-
-def write(text: str) -> None:
-    """Print a piece of an answer as it comes."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _after(answer: Answer, runtime: Runtime, stats: bool) -> None:

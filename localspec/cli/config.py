@@ -30,7 +30,19 @@ EPILOG = """Examples:
   LOCALSPEC_DRAFT=off localspec chat smollm2-135m "Hi\""""
 NAME = "config"
 # They ask for one thing once: what is printed, what is called how, where a result goes.
-LEFT_OUT = {"help", "version", "json", "yes", "template", "name", "output", "html", "compare"}
+LEFT_OUT = {
+    "help",
+    "version",
+    "json",
+    "yes",
+    "template",
+    "name",
+    "output",
+    "html",
+    "compare",
+    "transcript",
+    "dir",
+}
 
 app = typer.Typer(help=HELP, epilog=EPILOG, invoke_without_command=True)
 

@@ -12,3 +12,10 @@ Device = Annotated[
     str | None, typer.Option(help="CPU, GPU, cuda ...: see `localspec devices`.", show_default="auto")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")]
+Draft = Annotated[
+    str, typer.Option(help="Who guesses: auto, off, a part such as ngram:longest=4, or a model.")
+]
+Temperature = Annotated[
+    float | None, typer.Option(help="0 takes the likeliest token.", show_default="the model's")
+]
+Seed = Annotated[int | None, typer.Option(help="Draw the same again.", show_default="random")]

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from localspec.plugins import Part
 
-HELP = "List engines, drafters, lookaheads, verifiers and decodings with their options."
+HELP = "List engines, drafters, lookaheads, verifiers and all other parts, with their options."
 EPILOG = "Example: localspec parts --json"
 
 

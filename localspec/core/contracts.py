@@ -93,6 +93,21 @@ class Round:
     costs: tuple[float, ...] = ()
 
 
+class Constraint(ABC):
+    """What an answer may be, token by token, such as a grammar.
+
+    Any answer may be asked about, in any order: it is followed from what it shares with the last one.
+    """
+
+    @abstractmethod
+    def allowed(self, answer: Tokens) -> NDArray[np.bool_] | None:
+        """Return which tokens [vocab] may come after `answer`; None where all may, as after its end."""
+
+    @abstractmethod
+    def forced(self, answer: Tokens) -> Tokens:
+        """Return tokens that spell what must come after `answer`, none where several things may come."""
+
+
 class Session(ABC):
     """One text in one model's KV cache.
 
@@ -295,6 +310,61 @@ class Verifier(ABC):
     @abstractmethod
     def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Rows, sampler: Sampler) -> Verdict:
         """Return the verdict on `draft` after `tokens`, from logits `rows` [len(draft) + 1, vocab]."""
+
+
+class Call(NamedTuple):
+    """A tool that the model asks for."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class Reader(Protocol):
+    """Splits an answer, as it streams, into text and calls."""
+
+    def push(self, piece: str) -> list[str | Call]:
+        """Return what is certain after `piece`: text that is no part of a call, and complete calls."""
+
+    def end(self) -> list[str | Call]:
+        """Return what is left when the answer has ended; what was meant as a call and is none is text."""
+
+
+class Dialect(ABC):
+    """How a family of models writes tool calls.
+
+    Tools are the JSON that chat templates know, `{"type": "function", "function": {"name", "parameters"}}`.
+    A dialect is chosen when one of its `signs` is in a model's chat template.
+    """
+
+    signs: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def grammar(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        token: Callable[[str], int | None],
+        *,
+        must: bool,
+        inside: bool = False,
+    ) -> str:
+        """Return, in Lark, what an answer may be: text that is no call, or calls of `tools` that are whole.
+
+        Where it `must`, only calls; `inside` tells that the prompt has begun a thought. `token` gives the id
+        of a special token by its text, None where the tokenizer has no such token.
+        """
+
+    @abstractmethod
+    def reader(self) -> Reader:
+        """Return a reader for one answer."""
+
+    def render(
+        self,
+        template: Callable[..., str],
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+    ) -> str:
+        """Return the prompt that `template` makes of a conversation with `tools`."""
+        return template(messages, tools=tools)
 
 
 class Decoding(ABC):

@@ -10,6 +10,8 @@ from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.settle import Settler
 
+GRAMMAR = "grammar"  # the source of guesses that a constraint forces
+
 
 def decode(
     prompt: Tokens,
@@ -66,7 +68,11 @@ def guesses(
     """
     draft: list[Guess] = []
     costs: list[float] = []
-    steps = drafter.propose(tokens, sampler)
+    steps = (
+        _steps_within(tokens, draft, drafter, sampler)
+        if sampler.constrained
+        else drafter.propose(tokens, sampler)
+    )
     started = perf_counter()
     while len(draft) < most and (step := next(steps, None)) is not None:
         wanted = lookahead.wants_more(draft, step)
@@ -79,6 +85,30 @@ def guesses(
             costs.append(ended - started)
             started = ended
     return draft, tuple(costs)
+
+
+def _steps_within(
+    tokens: Tokens, draft: list[Guess], drafter: Drafter, sampler: Sampler
+) -> Iterator[Guess | Offer]:
+    """Yield what the constraint forces, which costs nothing, and the drafter's steps between.
+
+    `draft` are the guesses that were taken so far. A guess that the constraint forbids ends the draft.
+    """
+    while True:
+        text = [*tokens, *(guess.token for guess in draft)]
+        for token in sampler.forced(text):
+            yield Guess(token, source=GRAMMAR)
+            text.append(token)
+        for step in drafter.propose(list(text), sampler):
+            if isinstance(step, Guess) and not sampler.allows(step.token, text):
+                return
+            taken = len(draft)
+            yield step
+            text += (guess.token for guess in draft[taken:])
+            if len(draft) > taken and sampler.forced(text):
+                break
+        else:
+            return
 
 
 def drawn(step: Guess | Offer) -> Guess | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.contracts import Distribution, Guess, Row, Tokens
+from localspec.core.contracts import Constraint, Distribution, Guess, Row, Tokens
 from localspec.core.cursor import shared_prefix
 from localspec.errors import BadValue
 
@@ -69,13 +69,22 @@ class Sampler:
     Daliri et al. 2025, "Coupling without Communication and Drafter-Invariant Speculative Decoding"). An
     uncoupled one, for rejection sampling, draws afresh each time.
 
-    `answer_from` is the position of the first answered token.
+    `answer_from` is the position of the first answered token. A `constraint` holds for the target's tokens
+    and for those of drafts alike, position by position.
     """
 
     def __init__(
-        self, sampling: Sampling, *, seed: int = 0, answer_from: int = 0, coupled: bool = True
+        self,
+        sampling: Sampling,
+        *,
+        seed: int = 0,
+        answer_from: int = 0,
+        coupled: bool = True,
+        constraint: Constraint | None = None,
     ) -> None:
         self.sampling = sampling
+        self._constraint = constraint
+        self._from = answer_from
         self.coupled = coupled
         self._seed = np.uint64(seed & (2**64 - 1))
         self._fresh = np.random.default_rng(seed & (2**64 - 1))
@@ -85,6 +94,9 @@ class Sampler:
     def choose(self, row: Row, before: Tokens) -> int:
         """Return the target's token after `before`, from its logits `row` [vocab]."""
         if self.sampling.greedy:
+            token = int(self._penalized(row, before).argmax())
+            if self.allows(token, before):
+                return token
             return int(self.adjusted(row, before).argmax())
         return self.coupled_draw(self.distribution(row, before), len(before))
 
@@ -93,6 +105,8 @@ class Sampler:
         if self.sampling.greedy:
             adjusted = self.adjusted(row, before)
             token = int(adjusted.argmax())
+            if adjusted[token] == -np.inf:  # a draft of fewer tokens has none that may come
+                return Guess(token, None, 0.0)
             return Guess(token, None, 1.0 / _partition(adjusted, adjusted[token]))
         draft = self.distribution(row, before)
         token = self.coupled_draw(draft, len(before)) if self.coupled else self.draw(draft)
@@ -107,8 +121,30 @@ class Sampler:
         probs = np.where(probs >= self.sampling.min_p * probs.max(), probs, 0.0)
         return Distribution(tokens, probs / probs.sum())
 
+    @property
+    def constrained(self) -> bool:
+        """Tell whether some tokens may not come at some positions."""
+        return self._constraint is not None
+
+    def allows(self, token: int, before: Tokens) -> bool:
+        """Tell whether `token` may come after `before`."""
+        mask = self._allowed(before)
+        return mask is None or (token < len(mask) and bool(mask[token]))
+
+    def forced(self, before: Tokens) -> Tokens:
+        """Return tokens that spell what must come after `before`, perhaps none."""
+        return self._constraint.forced(before[self._from :]) if self._constraint else ()
+
     def adjusted(self, row: Row, before: Tokens) -> Row:
-        """Return logits [vocab] after bias and penalties: `row` itself when there are none."""
+        """Return logits [vocab] after bias and penalties, -inf for what may not come; `row` when all is 0."""
+        row = self._penalized(row, before)
+        mask = self._allowed(before)
+        return row if mask is None else np.where(mask[: len(row)], row, np.float32(-np.inf))
+
+    def _allowed(self, before: Tokens) -> NDArray[np.bool_] | None:
+        return self._constraint.allowed(before[self._from :]) if self._constraint else None
+
+    def _penalized(self, row: Row, before: Tokens) -> Row:
         settings = self.sampling
         if not settings.penalized and not settings.logit_bias:
             return row

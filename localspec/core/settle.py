@@ -80,13 +80,13 @@ class Settler:
 
     def _release(self) -> str:
         """Return the held text, less an end that may be the start of a stop string."""
-        keep = max((_overlap(self._held, stop) for stop in self._stop), default=0)
+        keep = max((overlap(self._held, stop) for stop in self._stop), default=0)
         text = self._held[: len(self._held) - keep]
         self._held = self._held[len(text) :]
         return text
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Return the length of the longest end of `text` that is a start of `stop` but not all of it."""
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)

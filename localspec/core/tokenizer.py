@@ -9,16 +9,17 @@ if TYPE_CHECKING:
 
 
 class TextStream:
-    """Text of tokens as they come, in whole characters; special tokens have none.
+    """Text of tokens as they come, in whole characters; special tokens have none, unless they are `shown`.
 
     Characters that several tokens share are held until they are complete.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, shown: bool = False) -> None:
         from tokenizers.decoders import DecodeStream
 
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._hidden = not shown
+        self._stream = DecodeStream(skip_special_tokens=self._hidden)
         self._pending: list[int] = []  # tokens since the last piece
 
     def push(self, token: int) -> str:
@@ -33,4 +34,4 @@ class TextStream:
     def flush(self) -> str:
         """Return what is left at the end: an incomplete character shows as U+FFFD."""
         rest, self._pending = self._pending, []
-        return str(self._tokenizer.decode(rest, skip_special_tokens=True))
+        return str(self._tokenizer.decode(rest, skip_special_tokens=self._hidden))

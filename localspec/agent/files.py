@@ -1,0 +1,190 @@
+"""Tools for files in a folder."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from localspec.agent.folder import Folder
+from localspec.tools import Tool, ToolFailed, tool
+
+MOST = 16_000  # characters that a tool tells at once
+FILES = 200
+FOUND = 100
+LINE = 300
+
+
+def tools(folder: Folder) -> list[Tool]:
+    """Return the tools that read and write the files of `folder`."""
+    files = Files(folder)
+    return [
+        tool(files.read_file, access="read"),
+        tool(files.write_file, access="write", preview=files.writing),
+        tool(files.edit_file, access="write", preview=files.editing),
+        tool(files.list_files, access="read"),
+        tool(files.search_files, access="read"),
+    ]
+
+
+class Files:
+    """Reads and writes text in a folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def read_file(
+        self,
+        path: Annotated[str, "file to read, relative to the folder"],
+        first: Annotated[int, "first line, from 1"] = 1,
+        count: Annotated[int, "how many lines"] = 400,
+    ) -> str:
+        """Read a text file, or some of its lines."""
+        lines = _text(self._folder.existing(path), path).splitlines(keepends=True)
+        if first < 1 or count < 1:
+            raise ToolFailed("`first` and `count` are numbers from 1 on")
+        part = lines[first - 1 : first - 1 + count]
+        told = shortened("".join(part))
+        left = len(lines) - (first - 1 + len(part))
+        if not lines:
+            return "(the file is empty)"
+        return f"{told}\n({left} more lines: read from line {first + len(part)})" if left > 0 else told
+
+    def write_file(
+        self,
+        path: Annotated[str, "file to write, relative to the folder"],
+        text: Annotated[str, "all of the file's text"],
+    ) -> str:
+        """Write a text file, new or in place of an old one."""
+        place = self._folder.place(path)
+        if place.is_dir():
+            raise ToolFailed(f"`{path}` is a folder")
+        written(place, text)
+        return f"`{path}` has {_lines(text)} now"
+
+    def edit_file(
+        self,
+        path: Annotated[str, "file to change, relative to the folder"],
+        old: Annotated[str, "text that is in the file once, exactly"],
+        new: Annotated[str, "text in its place"],
+        every: Annotated[bool, "replace it everywhere"] = False,
+    ) -> str:
+        """Replace a text in a file by another one."""
+        before, after = self._edited(path, old, new, every)
+        written(self._folder.existing(path), after)
+        count = before.count(old) if every else 1
+        return f"`{path}` is changed" + (f" in {count} places" if count > 1 else "")
+
+    def list_files(self, path: Annotated[str, "folder to look in"] = ".") -> str:
+        """List the files in the folder and below, with their sizes in bytes."""
+        place = self._folder.place(path)
+        if not place.exists():
+            raise ToolFailed(f"There is no folder `{path}`")
+        found = self._folder.files(place)
+        lines = [f"{self._folder.name(file)}  {file.stat().st_size}" for file in found[:FILES]]
+        more = f"({len(found) - FILES} more files)" if len(found) > FILES else ""
+        return "\n".join([*lines, more]).strip() or "(no files)"
+
+    def search_files(
+        self,
+        text: Annotated[str, "text to look for, as it is"],
+        path: Annotated[str, "file or folder to look in"] = ".",
+    ) -> str:
+        """Find the lines that hold a text, in all files."""
+        if not text:
+            raise ToolFailed("`text` is empty")
+        place = self._folder.place(path)
+        if not place.exists():
+            raise ToolFailed(f"There is no file or folder `{path}`")
+        found: list[str] = []
+        for line in self._matches(place, text):
+            if len(found) == FOUND:
+                found.append(f"(more than {FOUND} lines: look in one folder, or for a longer text)")
+                break
+            found.append(line)
+        return "\n".join(found) or f"No line has `{text}`"
+
+    def writing(self, path: str, text: str) -> str:
+        """Return what write_file would change."""
+        place = self._folder.place(path)
+        before = _text(place, path) if place.is_file() else ""
+        return difference(before, text, path)
+
+    def editing(self, path: str, old: str, new: str, every: bool = False) -> str:
+        """Return what edit_file would change."""
+        return difference(*self._edited(path, old, new, every), path)
+
+    def _edited(self, path: str, old: str, new: str, every: bool) -> tuple[str, str]:
+        before = _text(self._folder.existing(path), path)
+        count = before.count(old) if old else 0
+        if count == 0:
+            raise ToolFailed(f"`{path}` does not have the text `{old}`", _nearest(before, old))
+        if count > 1 and not every:
+            raise ToolFailed(f"`{path}` has that text {count} times", "Give more of the lines around it")
+        if old == new:
+            raise ToolFailed("`old` and `new` are the same")
+        return before, before.replace(old, new)
+
+    def _matches(self, place: Path, text: str) -> Iterator[str]:
+        for file in self._folder.files(place):
+            with suppress(ToolFailed):  # files that are no text have no lines
+                for number, line in enumerate(_text(file, file.name).splitlines(), 1):
+                    if text in line:
+                        yield f"{self._folder.name(file)}:{number}: {line.strip()[:LINE]}"
+
+
+def shortened(text: str) -> str:
+    """Return at most MOST characters of a text, from its start and its end, and say what is missing."""
+    if len(text) <= MOST:
+        return text
+    half = MOST // 2
+    return f"{text[:half]}\n(... {len(text) - 2 * half:,} characters left out ...)\n{text[-half:]}"
+
+
+def difference(before: str, after: str, path: str) -> str:
+    """Return what changes in a file, as a unified diff."""
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), path, path, n=2
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def written(place: Path, text: str) -> None:
+    """Write a file, whole or not at all, and keep who may do what with it."""
+    partial = place.with_name(f".{place.name}.partial-{os.getpid()}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, "utf-8", newline="")
+        if place.exists():
+            partial.chmod(place.stat().st_mode & 0o7777)
+        partial.replace(place)
+    except (OSError, UnicodeEncodeError) as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ToolFailed(f"`{place.name}` cannot be written: {reason}") from None
+
+
+def _text(file: Path, shown: str) -> str:
+    try:
+        with file.open(encoding="utf-8", newline="") as source:
+            return source.read()
+    except UnicodeDecodeError:
+        raise ToolFailed(f"`{shown}` is no text: {file.stat().st_size:,} bytes of something else") from None
+    except OSError as error:
+        raise ToolFailed(f"`{shown}` cannot be read: {error.strerror}") from None
+
+
+def _nearest(text: str, old: str) -> str:
+    """Return a hint with the line that is most like the first one of `old`."""
+    first = next((line for line in old.splitlines() if line.strip()), "")
+    near = difflib.get_close_matches(first, text.splitlines(), n=1, cutoff=0.5)
+    return f"The nearest line is `{near[0]}`" if near else "Read the file first"
+
+
+def _lines(text: str) -> str:
+    count = len(text.splitlines())
+    return "1 line" if count == 1 else f"{count} lines"

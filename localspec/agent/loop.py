@@ -1,0 +1,291 @@
+"""The loop of an agent: the model answers or calls tools, reads what they return, and goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from localspec import plugins
+from localspec.agent.permission import NotAllowed, Permission
+from localspec.chat import opens_thought
+from localspec.core.contracts import Call, Dialect
+from localspec.core.sampler import Sampling
+from localspec.core.thinking import Thinking
+from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
+from localspec.runtime import Answer, Runtime
+from localspec.tools import Tool, ToolFailed
+
+STEPS = 25
+TOKENS = 2048  # most of one answer
+SYSTEM = """You are a careful agent. You work in the user's folder by calling tools, one step at a time.
+Look at files before you change them, and check what you did. When the task is done, say in a few words what
+you did."""
+OUT_OF_ROOM = "(left out: there was no more room for it)"
+ANSWER, STEPS_GONE, REPEATED = "answer", "max_steps", "repeated"
+
+
+class Said(NamedTuple):
+    """A piece of what the model says, or thinks."""
+
+    text: str
+    thought: bool = False
+
+
+class Called(NamedTuple):
+    """A call that the model made, before it is allowed and run."""
+
+    call: Call
+
+
+class Returned(NamedTuple):
+    """What a call returned, or why it failed."""
+
+    call: Call
+    text: str
+    failed: bool
+    allowed: bool
+    seconds: float
+
+
+class Stepped(NamedTuple):
+    """One answer of the model, when it has ended."""
+
+    answer: Answer
+
+
+class Dropped(NamedTuple):
+    """Results of tools that were left out of the conversation, because its context was full."""
+
+    results: int
+
+
+class Finished(NamedTuple):
+    """The end: why, and what the model said last."""
+
+    reason: str
+    text: str
+
+
+Event = Said | Called | Returned | Stepped | Dropped | Finished
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one answer of the model amounts to."""
+
+    said: str = ""
+    thought: str = ""
+    calls: list[Call] = field(default_factory=list)
+
+    def message(self) -> dict[str, Any]:
+        """Return the answer as chat templates know it."""
+        calls = [
+            {
+                "id": f"call{at:05d}",
+                "type": "function",
+                "function": {"name": one.name, "arguments": one.arguments},
+            }
+            for at, one in enumerate(self.calls)
+        ]
+        found: dict[str, Any] = {"role": "assistant", "content": self.said.strip()}
+        found |= {"reasoning_content": self.thought.strip()} if self.thought.strip() else {}
+        return found | ({"tool_calls": calls} if calls else {})
+
+
+class Agent:
+    """A model with tools. Its conversation goes on from task to task; what was read once is not read again.
+
+    What the model may write is held to the grammar of its tools, so a call is always whole and names a tool
+    with arguments of the right form. What a tool raises is told to the model.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tools: Sequence[Tool],
+        permission: Permission,
+        *,
+        system: str = SYSTEM,
+        dialect: str | None = None,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        max_steps: int = STEPS,
+        max_tokens: int = TOKENS,
+    ) -> None:
+        """Raise BadValue for two tools of one name, PromptError for a model without a chat template."""
+        self.runtime = runtime
+        self.tools = {tool.name: tool for tool in tools}
+        if len(self.tools) < len(tools):
+            names = [tool.name for tool in tools]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise BadValue(f"There are two tools called `{twice}`", "Leave one of them out")
+        template = runtime.model.template()
+        if template is None:
+            raise PromptError(
+                f"`{runtime.model.name}` has no chat template, which an agent needs",
+                "Choose a model that was trained to chat",
+            )
+        self._template = template
+        self._permission = permission
+        self.dialect_name = dialect or chosen(template.with_tools or template.source)
+        self._dialect: Dialect = plugins.part("dialects", self.dialect_name).made_by()
+        self._schemas = [tool.schema for tool in tools]
+        self._sampling = sampling or Sampling()
+        self._seed = seed
+        self._max_steps = max_steps
+        self._max_tokens = max_tokens
+        self.messages: list[dict[str, Any]] = [{"role": "system", "content": system}]
+
+    def run(self, task: str) -> Generator[Event, None, None]:
+        """Work on a task and yield what happens; the last event is Finished.
+
+        Raises EmptyPrompt, and ContextFull when not even short results leave room. The conversation keeps
+        what was said until then.
+        """
+        if not task.strip():
+            raise EmptyPrompt
+        self.messages.append({"role": "user", "content": task})
+        before: list[Call] = []
+        for _ in range(self._max_steps):
+            turn = yield from self._step()
+            if not turn.calls:
+                yield Finished(ANSWER, turn.said.strip())
+                return
+            if turn.calls == before:
+                yield Finished(REPEATED, turn.said.strip())
+                return
+            before = turn.calls
+            for at, call in enumerate(turn.calls):
+                yield Called(call)
+                result = self._result(call)
+                self.messages.append(
+                    {
+                        "role": "tool",
+                        "name": call.name,
+                        "tool_call_id": f"call{at:05d}",
+                        "content": result.text,
+                    }
+                )
+                yield result
+        yield Finished(STEPS_GONE, "")
+
+    def _step(self) -> Generator[Event, None, Turn]:
+        """Have the model answer; the turn becomes a message, however far it got."""
+        prompt = yield from self._prompt()
+        inside = opens_thought(self.runtime, prompt)
+        answer, rounds = self.runtime.answer(
+            prompt,
+            sampling=self._sampling,
+            seed=self._seed,
+            max_tokens=self._max_tokens,
+            grammar=self._grammar(inside),
+            special=True,
+        )
+        turn = Turn()
+        try:
+            with closing(rounds):
+                yield from reading((last.text for last in rounds), self._dialect, turn, inside)
+        finally:
+            self.messages.append(turn.message())
+        yield Stepped(answer)
+        return turn
+
+    def _grammar(self, inside: bool) -> str | None:
+        if not self._schemas:
+            return None
+        token = self.runtime.tokenizer.token_to_id
+        return self._dialect.grammar(self._schemas, token, must=False, inside=inside)
+
+    def _prompt(self) -> Generator[Event, None, list[int]]:
+        """Return the prompt of the next answer; where there is no room, the oldest results are left out."""
+        least = min(self._max_tokens, self.runtime.engine.context // 8)
+        while True:
+            text = self._dialect.render(self._template.render, self.messages, self._schemas)
+            prompt = self.runtime.encode(text, raw=False)
+            if len(prompt) + least <= self.runtime.engine.context:
+                return prompt
+            oldest = self._oldest_result()
+            if oldest is None:
+                raise ContextFull(len(prompt), self.runtime.engine.context)
+            oldest["content"] = OUT_OF_ROOM
+            yield Dropped(1)
+
+    def _oldest_result(self) -> dict[str, Any] | None:
+        found = (one for one in self.messages if one["role"] == "tool")
+        return next((one for one in found if len(one["content"]) > len(OUT_OF_ROOM)), None)
+
+    def _result(self, call: Call) -> Returned:
+        """Run a call that is allowed; what goes wrong is the result."""
+        started = perf_counter()
+        failed, allowed = False, True
+        try:
+            tool = self._tool(call)
+            tool.check(call.arguments)
+            self._permission.check(tool, call.arguments)
+            started = perf_counter()
+            text = as_text(tool.run(**call.arguments))
+        except NotAllowed as error:
+            text, failed, allowed = told(error), True, False
+        except ToolFailed as error:
+            text, failed = told(error), True
+        except Exception as error:  # a tool is foreign code: what it raises is told to the model
+            text, failed = f"error: {type(error).__name__}: {error}", True
+        return Returned(call, text, failed, allowed, perf_counter() - started)
+
+    def _tool(self, call: Call) -> Tool:
+        if call.name not in self.tools:
+            raise ToolFailed(f"There is no tool `{call.name}`", suggestion(call.name, self.tools))
+        return self.tools[call.name]
+
+
+def reading(pieces: Iterator[str], dialect: Dialect, turn: Turn, inside: bool) -> Iterator[Event]:
+    """Split what streams in into thoughts, words and calls; note them in `turn`, and yield what is said."""
+    thinking, reader = Thinking(inside), dialect.reader()
+
+    def taken(found: Sequence[str | Call]) -> Iterator[Event]:
+        for one in found:
+            if isinstance(one, Call):
+                turn.calls.append(one)
+            else:
+                turn.said += one
+                yield Said(one)
+
+    for piece in pieces:
+        for said in thinking.push(piece):
+            if said.thought:
+                turn.thought += said.text
+                yield Said(said.text, thought=True)
+            else:
+                yield from taken(reader.push(said.text))
+    for said in thinking.end():
+        yield from taken(reader.push(said.text))
+    yield from taken(reader.end())
+
+
+def chosen(template: str) -> str:
+    """Return the dialect whose signs a chat template shows, else the one that needs no template."""
+    for name, part in plugins.parts("dialects").items():
+        if any(sign in template for sign in part.made_by.signs):
+            return name
+    return "json"
+
+
+def as_text(value: Any) -> str:
+    """Return what a tool returned as the model is told."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def told(error: ToolFailed) -> str:
+    """Return an error as the model is told."""
+    return f"error: {error.message}" + (f". {error.hint}" if error.hint else "")
+
+
+def check_dialect(name: str | None) -> None:
+    """Raise UnknownName for a dialect that does not exist."""
+    names = plugins.names("dialects")
+    if name is not None and name not in names:
+        raise UnknownName(f"There is no dialect called `{name}`", name, names)

@@ -1,0 +1,127 @@
+"""Tools that run programs in a folder, with limits of time and output."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import IO, Annotated
+
+from localspec.agent.files import MOST
+from localspec.agent.folder import Folder
+from localspec.tools import Tool, ToolFailed, tool
+
+SECONDS = 60.0
+LONGEST = 600.0
+LEFT_OPEN = 1.0  # seconds to wait for the output of a program that has ended
+
+
+def tools(folder: Folder, seconds: float = SECONDS) -> list[Tool]:
+    """Return the tools that run things in `folder`, for at most `seconds` each unless a call says more."""
+    shell = Shell(folder, seconds)
+    return [
+        tool(shell.run_shell, access="run", preview=lambda command, seconds=0.0: f"$ {command}\n"),
+        tool(shell.run_python, access="run", preview=lambda code, seconds=0.0: f"{code.rstrip()}\n"),
+    ]
+
+
+class Shell:
+    """Runs programs, each in a session of its own, which is killed with all its children when time is up."""
+
+    def __init__(self, folder: Folder, seconds: float) -> None:
+        self._folder = folder
+        self._seconds = seconds
+
+    def run_shell(
+        self,
+        command: Annotated[str, "command line"],
+        seconds: Annotated[float, "longest time to wait"] = 0.0,
+    ) -> str:
+        """Run a shell command in the folder; return what it prints."""
+        shell = ["cmd", "/c", command] if os.name == "nt" else ["bash", "-c", command]
+        return self._run(shell, None, seconds)
+
+    def run_python(
+        self,
+        code: Annotated[str, "Python program; print what you want to know"],
+        seconds: Annotated[float, "longest time to wait"] = 0.0,
+    ) -> str:
+        """Run a Python program in the folder; return what it prints."""
+        return self._run([sys.executable, "-"], code, seconds)
+
+    def _run(self, command: list[str], typed: str | None, seconds: float) -> str:
+        limit = min(seconds if seconds > 0 else self._seconds, LONGEST)
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=self._folder.root,
+                stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise ToolFailed(f"It cannot be started: {error}") from None
+        output = Output(process.stdout)
+        try:
+            if typed is not None and process.stdin:
+                with suppress(BrokenPipeError), process.stdin as entry:
+                    entry.write(typed.encode("utf-8", "replace"))
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            kill(process)
+            raise ToolFailed(f"Stopped after {limit:g} seconds. {output.told()}".strip()) from None
+        except BaseException:
+            kill(process)
+            raise
+        told = output.told()
+        kill(process)  # what it left running
+        if code:
+            raise ToolFailed(f"{told}\n(exit code {code})".strip())
+        return told or "(it printed nothing)"
+
+
+class Output:
+    """What a program prints: its beginning and its end are kept, and all of it is read."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._first, self._last, self._bytes = b"", b"", 0
+        self._stream = stream
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def told(self) -> str:
+        """Return what was printed so far, the middle of it left out where it is long."""
+        self._thread.join(LEFT_OPEN)
+        missing = self._bytes - len(self._first) - len(self._last)
+        first, last = (part.decode("utf-8", "replace") for part in (self._first, self._last))
+        text = first + (f"\n(... {missing:,} bytes left out ...)\n" if missing else "") + last
+        return printable(text).strip("\n")
+
+    def _read(self) -> None:
+        half = MOST // 2
+        with suppress(OSError, ValueError):
+            while self._stream and (part := self._stream.read1(65536)):  # type: ignore[attr-defined]
+                self._bytes += len(part)
+                room = half - len(self._first)
+                self._first += part[: max(room, 0)]
+                self._last = (self._last + part[max(room, 0) :])[-half:]
+
+
+def printable(text: str) -> str:
+    """Return text without the control characters that would act on a terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it started."""
+    if os.name == "nt":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)

@@ -1,0 +1,74 @@
+"""What an agent did, a JSON object a line: written as it happens, so that a crash loses nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from localspec.agent.loop import Called, Dropped, Event, Finished, Returned, Said, Stepped
+from localspec.errors import StorageError
+
+
+def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str, Any] | None]]:
+    """Yield each event and the line that it completes, if it does; pieces of text are put together."""
+    said = thought = ""
+    yield Said(""), {"event": "task", "text": task, "at": now()}
+    for event in events:
+        line: dict[str, Any] | None = None
+        match event:
+            case Said(text, is_thought):
+                said, thought = said + text * (not is_thought), thought + text * is_thought
+            case Stepped(answer):
+                line = {"event": "answer", "text": said.strip(), "at": now()}
+                line |= {"thought": thought.strip()} if thought.strip() else {}
+                line |= {
+                    "tokens": len(answer.token_ids),
+                    "prompt_tokens": answer.prompt_tokens,
+                    "prompt_seconds": round(answer.prompt_seconds, 4),
+                    "seconds": round(answer.seconds, 4),
+                    "tokens_per_pass": round(answer.tally.tokens_per_pass, 3),
+                    "drafted": answer.tally.drafted,
+                    "accepted": answer.tally.accepted,
+                    "token_ids": answer.token_ids,
+                }
+                said = thought = ""
+            case Called(call):
+                line = {"event": "call", "name": call.name, "arguments": call.arguments, "at": now()}
+            case Returned():
+                line = {
+                    "event": "result",
+                    "name": event.call.name,
+                    "text": event.text,
+                    "failed": event.failed,
+                    "allowed": event.allowed,
+                    "seconds": round(event.seconds, 4),
+                    "at": now(),
+                }
+            case Dropped(results):
+                line = {"event": "dropped", "results": results, "at": now()}
+            case Finished(reason, text):
+                line = {"event": "finished", "reason": reason, "text": text, "at": now()}
+        yield event, line
+
+
+def opened(path: Path) -> IO[str]:
+    """Open a transcript to be written on at its end; raises StorageError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"`{path}` cannot be written: {error.strerror}", "Choose another file") from None
+
+
+def write(out: IO[str], line: dict[str, Any]) -> None:
+    """Write a line, which is then on its way to the disk."""
+    out.write(json.dumps(line, ensure_ascii=False) + "\n")
+    out.flush()
+
+
+def now() -> str:
+    """Return the time, to the millisecond, with its zone."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

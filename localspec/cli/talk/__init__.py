@@ -1,0 +1,1 @@
+"""The conversation of `localspec chat`, as people type it."""

@@ -1,0 +1,1 @@
+"""How families of models write a tool call; a file is a dialect."""

@@ -1,0 +1,95 @@
+"""Run an agent's tasks with and without a draft: how many are solved, is the transcript the same, how fast.
+
+    python tests/perf/agent.py MODEL [--draft SPEC] [--task NAME]... [--once] [--keep REPORT.json]
+
+Every task is done by turns, plain and with the draft, each in a folder and with a cache of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from localspec.agent import tasks, toolbox
+from localspec.agent.folder import Folder
+from localspec.agent.loop import Agent, Called, Event, Finished, Returned, Stepped
+from localspec.agent.permission import KINDS, Permission
+from localspec.choosing import Choice
+from localspec.library import Library, Terminal
+from localspec.runtime import Runtime
+
+SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
+
+
+def done(runtime: Runtime, task: tasks.Task, steps: int, show: bool) -> dict[str, Any]:
+    """Have the agent do a task in a new folder; return what came of it."""
+    runtime.forget()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        task.lay_out(folder)
+        agent = Agent(
+            runtime, toolbox.shipped(Folder(folder)), Permission(KINDS), max_steps=steps, max_tokens=512
+        )
+        events: list[Event] = []
+        for event in agent.run(task.text):
+            events.append(event)
+            if show and not isinstance(event, Stepped):
+                print("   ", repr(event)[:600])
+        last = events[-1]
+        assert isinstance(last, Finished)
+        answers = [one.answer for one in events if isinstance(one, Stepped)]
+        return {
+            "solved": task.solved(folder, last.text),
+            "reason": last.reason,
+            "steps": len(answers),
+            "calls": sum(isinstance(one, Called) for one in events),
+            "failed": sum(isinstance(one, Returned) and one.failed for one in events),
+            "tokens": [one.token_ids for one in answers],
+            "decode": sum(one.seconds - one.prompt_seconds for one in answers),
+            "seconds": sum(one.seconds for one in answers),
+        }
+
+
+def main() -> None:
+    """Run the tasks and print a line each, then the sums."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--draft", default="auto")
+    parser.add_argument("--task", action="append")
+    parser.add_argument("--once", action="store_true", help="with the draft alone")
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args()
+    with Terminal() as progress:
+        runtimes = {"draft": Runtime(options.model, Choice(draft=options.draft), Library(), progress)}
+        if not options.once:
+            shared = runtimes["draft"].engines
+            runtimes["plain"] = Runtime(options.model, Choice(draft="off"), Library(), progress, shared)
+    rows = []
+    for number, task in enumerate(tasks.read(SUITE)):
+        if options.task and task.name not in options.task:
+            continue
+        order = list(runtimes) if number % 2 else list(reversed(runtimes))
+        row = {name: done(runtimes[name], task, options.steps, options.show) for name in order}
+        rows.append({"task": task.name, **row})
+        print(task.name, {name: {k: v for k, v in one.items() if k != "tokens"} for name, one in row.items()})
+    for name in runtimes:
+        print(f"{name}: {sum(row[name]['solved'] for row in rows)} of {len(rows)} solved")
+    if not options.once:
+        print("same transcripts:", sum(row["plain"]["tokens"] == row["draft"]["tokens"] for row in rows))
+        for key in ("decode", "seconds"):
+            ratios = [row["plain"][key] / row["draft"][key] for row in rows]
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            total = sum(row["plain"][key] for row in rows) / sum(row["draft"][key] for row in rows)
+            print(f"{key}: {mean:.2f} times as fast (geometric mean), {total:.2f} in all")
+    if options.keep:
+        options.keep.write_text(json.dumps(rows), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
