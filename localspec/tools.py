@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+import os
 import re
+import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
@@ -88,7 +92,8 @@ def tool(
     }
 
     def run(**arguments: Any) -> Any:
-        return function(**_converted(arguments, types, called))
+        found = function(**_converted(arguments, types, called))
+        return asyncio.run(found) if inspect.iscoroutine(found) else found
 
     return Tool(called, summary, parameters, run, access, preview)
 
@@ -96,21 +101,37 @@ def tool(
 def imported(spec: str) -> Tool:
     """Return the function that MODULE:FUNCTION names as a tool; raises BadValue, UnknownName."""
     place, _, name = spec.partition(":")
+    if os.getcwd() not in sys.path:  # a program that was installed does not look here
+        sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(place)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise BadValue(
-            f"`{place}` cannot be imported: {error}", "Give MODULE:FUNCTION, with MODULE on PYTHONPATH"
+            f"`{place}` cannot be imported: {error}",
+            "Give MODULE:FUNCTION, with MODULE in this folder or on PYTHONPATH",
+        ) from None
+    except Exception as error:  # foreign code
+        raise BadValue(
+            f"`{place}` cannot be imported: {type(error).__name__}: {error}", f"Try `python -m {place}`"
         ) from None
     found = getattr(module, name, None)
-    if not callable(found):
+    if not inspect.isroutine(found):
         names = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         raise UnknownName(f"`{place}` has no function `{name}`", name, names)
-    return tool(found, access="run")
+    made = tool(found, access="run")
+
+    def run(**arguments: Any) -> Any:
+        with redirect_stdout(sys.stderr):  # what it prints is no data of ours
+            return made.run(**arguments)
+
+    return replace(made, run=run)
 
 
 def _types(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    hints = typing.get_type_hints(function, include_extras=True)
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise BadValue(f"The types of `{name}` cannot be read: {error}", "Import what they name") from None
     found = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):

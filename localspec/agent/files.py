@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,9 +14,13 @@ from localspec.agent.folder import Folder
 from localspec.tools import Tool, ToolFailed, tool
 
 MOST = 16_000  # characters that a tool tells at once
+LINES = 400
 FILES = 200
+NO_END = "\\ No newline at end of file"
 FOUND = 100
 LINE = 300
+COUNTED = 1_000_000  # bytes of a file whose lines are counted
+LARGEST = 20_000_000  # bytes of a file that is read
 
 
 def tools(folder: Folder) -> list[Tool]:
@@ -39,18 +44,19 @@ class Files:
     def read_file(
         self,
         path: Annotated[str, "file to read, relative to the folder"],
-        first: Annotated[int, "first line, from 1"] = 1,
-        count: Annotated[int, "how many lines"] = 400,
+        first: Annotated[int, "first line, 1 for all of a file"] = 1,
     ) -> str:
-        """Read a text file, or some of its lines."""
-        lines = _text(self._folder.existing(path), path).splitlines(keepends=True)
-        if first < 1 or count < 1:
-            raise ToolFailed("`first` and `count` are numbers from 1 on")
-        part = lines[first - 1 : first - 1 + count]
+        """Read a text file, from a line on."""
+        lines = _split(_text(self._folder.existing(path), path))
+        if first < 1:
+            raise ToolFailed("`first` is a number from 1 on")
+        part = lines[first - 1 : first - 1 + LINES]
         told = shortened("".join(part))
         left = len(lines) - (first - 1 + len(part))
         if not lines:
             return "(the file is empty)"
+        if not part:
+            raise ToolFailed(f"`{path}` has {_lines(lines)}")
         return f"{told}\n({left} more lines: read from line {first + len(part)})" if left > 0 else told
 
     def write_file(
@@ -59,32 +65,27 @@ class Files:
         text: Annotated[str, "all of the file's text"],
     ) -> str:
         """Write a text file, new or in place of an old one."""
-        place = self._folder.place(path)
-        if place.is_dir():
-            raise ToolFailed(f"`{path}` is a folder")
-        written(place, text)
-        return f"`{path}` has {_lines(text)} now"
+        written(self._folder.writable(path), text)
+        return f"`{path}` has {_lines(_split(text))} now"
 
     def edit_file(
         self,
         path: Annotated[str, "file to change, relative to the folder"],
         old: Annotated[str, "text that is in the file once, exactly"],
         new: Annotated[str, "text in its place"],
-        every: Annotated[bool, "replace it everywhere"] = False,
     ) -> str:
         """Replace a text in a file by another one."""
-        before, after = self._edited(path, old, new, every)
-        written(self._folder.existing(path), after)
-        count = before.count(old) if every else 1
-        return f"`{path}` is changed" + (f" in {count} places" if count > 1 else "")
+        _, after = self._edited(path, old, new)
+        written(self._folder.writable(path), after)
+        return f"`{path}` is changed"
 
     def list_files(self, path: Annotated[str, "folder to look in"] = ".") -> str:
-        """List the files in the folder and below, with their sizes in bytes."""
+        """List the files in the folder and below, with their sizes."""
         place = self._folder.place(path)
         if not place.exists():
             raise ToolFailed(f"There is no folder `{path}`")
         found = self._folder.files(place)
-        lines = [f"{self._folder.name(file)}  {file.stat().st_size}" for file in found[:FILES]]
+        lines = [f"{self._folder.name(file)} ({_size(file)})" for file in found[:FILES]]
         more = f"({len(found) - FILES} more files)" if len(found) > FILES else ""
         return "\n".join([*lines, more]).strip() or "(no files)"
 
@@ -109,20 +110,24 @@ class Files:
 
     def writing(self, path: str, text: str) -> str:
         """Return what write_file would change."""
-        place = self._folder.place(path)
+        place = self._folder.writable(path)
         before = _text(place, path) if place.is_file() else ""
-        return difference(before, text, path)
+        return difference(before, text, self._folder.name(place))
 
-    def editing(self, path: str, old: str, new: str, every: bool = False) -> str:
+    def editing(self, path: str, old: str, new: str) -> str:
         """Return what edit_file would change."""
-        return difference(*self._edited(path, old, new, every), path)
+        return difference(*self._edited(path, old, new), self._folder.name(self._folder.writable(path)))
 
-    def _edited(self, path: str, old: str, new: str, every: bool) -> tuple[str, str]:
-        before = _text(self._folder.existing(path), path)
+    def _edited(self, path: str, old: str, new: str) -> tuple[str, str]:
+        place = self._folder.existing(path)
+        self._folder.writable(path)
+        before = _text(place, path)
+        if "\r\n" in before and "\r" not in old:  # a model ends its lines in one way
+            old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
         count = before.count(old) if old else 0
         if count == 0:
             raise ToolFailed(f"`{path}` does not have the text `{old}`", _nearest(before, old))
-        if count > 1 and not every:
+        if count > 1:
             raise ToolFailed(f"`{path}` has that text {count} times", "Give more of the lines around it")
         if old == new:
             raise ToolFailed("`old` and `new` are the same")
@@ -131,7 +136,7 @@ class Files:
     def _matches(self, place: Path, text: str) -> Iterator[str]:
         for file in self._folder.files(place):
             with suppress(ToolFailed):  # files that are no text have no lines
-                for number, line in enumerate(_text(file, file.name).splitlines(), 1):
+                for number, line in enumerate(_split(_text(file, file.name)), 1):
                     if text in line:
                         yield f"{self._folder.name(file)}:{number}: {line.strip()[:LINE]}"
 
@@ -146,10 +151,8 @@ def shortened(text: str) -> str:
 
 def difference(before: str, after: str, path: str) -> str:
     """Return what changes in a file, as a unified diff."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), path, path, n=2
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    lines = difflib.unified_diff(_split(before), _split(after), path, path, n=2)
+    return "".join(line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in lines)
 
 
 def written(place: Path, text: str) -> None:
@@ -166,10 +169,16 @@ def written(place: Path, text: str) -> None:
             partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error)
         raise ToolFailed(f"`{place.name}` cannot be written: {reason}") from None
+    except BaseException:  # Ctrl-C
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def _text(file: Path, shown: str) -> str:
     try:
+        if file.stat().st_size > LARGEST:
+            raise ToolFailed(f"`{shown}` is too large to read: {file.stat().st_size:,} bytes")
         with file.open(encoding="utf-8", newline="") as source:
             return source.read()
     except UnicodeDecodeError:
@@ -185,6 +194,19 @@ def _nearest(text: str, old: str) -> str:
     return f"The nearest line is `{near[0]}`" if near else "Read the file first"
 
 
-def _lines(text: str) -> str:
-    count = len(text.splitlines())
-    return "1 line" if count == 1 else f"{count} lines"
+def _size(file: Path) -> str:
+    """Return how long a file is: its lines, where it is a text that is quickly read, and its bytes."""
+    size = file.stat().st_size
+    if size <= COUNTED:
+        with suppress(ToolFailed):
+            return f"{_lines(_split(_text(file, file.name)))}, {size:,} bytes"
+    return f"{size:,} bytes"
+
+
+def _split(text: str) -> list[str]:
+    """Return the lines as editors count them; `str.splitlines` ends one at a form feed too."""
+    return list(io.StringIO(text, newline="\n"))
+
+
+def _lines(lines: list[str]) -> str:
+    return "1 line" if len(lines) == 1 else f"{len(lines)} lines"

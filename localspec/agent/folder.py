@@ -8,7 +8,8 @@ from pathlib import Path
 from localspec.errors import BadValue
 from localspec.tools import ToolFailed
 
-UNSEEN = {".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
+HISTORY = {".git", ".hg", ".svn"}  # a program acts on what lies in these, as on `.git/hooks`
+UNSEEN = HISTORY | {"__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
 
 
 class Folder:
@@ -24,10 +25,23 @@ class Folder:
         """Return where `path` is, relative to the folder; raises ToolFailed for what lies outside."""
         try:
             found = (self.root / path).resolve()
+            found.exists()  # raises for a name that is too long
         except (OSError, ValueError, RuntimeError) as error:
-            raise ToolFailed(f"`{path}` is no path: {error}") from None
+            raise ToolFailed(f"`{path}` is no path: {getattr(error, 'strerror', error)}") from None
         if not found.is_relative_to(self.root):
             raise ToolFailed(f"`{path}` is outside the folder", "Paths are relative to the folder")
+        return found
+
+    def writable(self, path: str) -> Path:
+        """Return where to write a file; raises ToolFailed where none may be."""
+        found = self.place(path)
+        if found.is_dir():
+            raise ToolFailed(f"`{path}` is a folder")
+        if found.exists() and not found.is_file():
+            raise ToolFailed(f"`{path}` is no file")
+        kept = HISTORY.intersection(found.relative_to(self.root).parts)
+        if kept:
+            raise ToolFailed(f"`{path}` is in `{kept.pop()}`, which is not written by hand")
         return found
 
     def existing(self, path: str) -> Path:
@@ -58,5 +72,5 @@ class Folder:
         same = [self.name(path) for path in self.files(self.root) if path.name == missing.name]
         if same:
             return f"There is `{same[0]}`"
-        here = [path.name for path in self.files(self.root)[:20]]
+        here = [self.name(path) for path in self.files(self.root)[:20]]
         return f"There is {', '.join(f'`{name}`' for name in here)}" if here else "The folder is empty"

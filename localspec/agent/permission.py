@@ -20,7 +20,7 @@ class NotAllowed(ToolFailed):
 
 
 class Permission:
-    """Allows calls by their kind of access; asks about the others, and remembers an `always`.
+    """Allows calls by their kind of access; asks about the others, and remembers an `always` of a tool.
 
     Without anybody to `ask`, what is not allowed beforehand is refused.
     """
@@ -31,12 +31,13 @@ class Permission:
             if kind not in KINDS:
                 raise UnknownName(f"There is no access called `{kind}`", kind, KINDS)
         self._allowed = {"none", *allowed}
+        self._always: set[str] = set()
         self._ask = ask
 
     def check(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         """Raise NotAllowed for a call that is refused, ToolFailed for one that could not work."""
         shown = tool.preview(**arguments) if tool.preview else ""
-        if tool.access in self._allowed:
+        if tool.access in self._allowed or tool.name in self._always:
             return
         if self._ask is None:
             raise NotAllowed(f"`{tool.name}` is not allowed here, and nobody is there to ask")
@@ -44,10 +45,10 @@ class Permission:
         if word == "no":
             raise NotAllowed(f"The user does not allow this `{tool.name}`", "Do it another way, or ask why")
         if word == "always":
-            self._allowed.add(tool.access)
+            self._always.add(tool.name)
 
 
 def written(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a call as a line, its values shortened."""
-    values = (f"{key}={str(value)[:200]!r}" for key, value in arguments.items())
+    """Return a call as a line, whole: who allows it must see it."""
+    values = (f"{key}={value!r}" for key, value in arguments.items())
     return f"{name}({', '.join(values)})"

@@ -10,21 +10,22 @@ import threading
 from contextlib import suppress
 from typing import IO, Annotated
 
+import psutil
+
 from localspec.agent.files import MOST
 from localspec.agent.folder import Folder
 from localspec.tools import Tool, ToolFailed, tool
 
 SECONDS = 60.0
-LONGEST = 600.0
 LEFT_OPEN = 1.0  # seconds to wait for the output of a program that has ended
 
 
 def tools(folder: Folder, seconds: float = SECONDS) -> list[Tool]:
-    """Return the tools that run things in `folder`, for at most `seconds` each unless a call says more."""
+    """Return the tools that run things in `folder`, for at most `seconds` each."""
     shell = Shell(folder, seconds)
     return [
-        tool(shell.run_shell, access="run", preview=lambda command, seconds=0.0: f"$ {command}\n"),
-        tool(shell.run_python, access="run", preview=lambda code, seconds=0.0: f"{code.rstrip()}\n"),
+        tool(shell.run_shell, access="run", preview=lambda command: f"$ {command}\n"),
+        tool(shell.run_python, access="run", preview=lambda code: f"{code.rstrip()}\n"),
     ]
 
 
@@ -38,23 +39,22 @@ class Shell:
     def run_shell(
         self,
         command: Annotated[str, "command line"],
-        seconds: Annotated[float, "longest time to wait"] = 0.0,
     ) -> str:
         """Run a shell command in the folder; return what it prints."""
         shell = ["cmd", "/c", command] if os.name == "nt" else ["bash", "-c", command]
-        return self._run(shell, None, seconds)
+        return self._run(shell, None)
 
     def run_python(
         self,
         code: Annotated[str, "Python program; print what you want to know"],
-        seconds: Annotated[float, "longest time to wait"] = 0.0,
     ) -> str:
         """Run a Python program in the folder; return what it prints."""
-        return self._run([sys.executable, "-"], code, seconds)
+        return self._run([sys.executable, "-"], code)
 
-    def _run(self, command: list[str], typed: str | None, seconds: float) -> str:
-        limit = min(seconds if seconds > 0 else self._seconds, LONGEST)
+    def _run(self, command: list[str], typed: str | None) -> str:
+        limit = self._seconds
         try:
+            entered = typed.encode() if typed is not None else b""
             process = subprocess.Popen(
                 command,
                 cwd=self._folder.root,
@@ -69,7 +69,7 @@ class Shell:
         try:
             if typed is not None and process.stdin:
                 with suppress(BrokenPipeError), process.stdin as entry:
-                    entry.write(typed.encode("utf-8", "replace"))
+                    entry.write(entered)
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             kill(process)
@@ -97,14 +97,15 @@ class Output:
         """Return what was printed so far, the middle of it left out where it is long."""
         self._thread.join(LEFT_OPEN)
         missing = self._bytes - len(self._first) - len(self._last)
-        first, last = (part.decode("utf-8", "replace") for part in (self._first, self._last))
-        text = first + (f"\n(... {missing:,} bytes left out ...)\n" if missing else "") + last
-        return printable(text).strip("\n")
+        gap = f"\n(... {missing:,} bytes left out ...)\n" if missing else ""
+        text = (self._first + gap.encode() + self._last).decode("utf-8", "replace")
+        return printable(text.replace("\r\n", "\n")).strip("\n")
 
     def _read(self) -> None:
         half = MOST // 2
-        with suppress(OSError, ValueError):
-            while self._stream and (part := self._stream.read1(65536)):  # type: ignore[attr-defined]
+        assert self._stream is not None
+        with self._stream, suppress(OSError, ValueError):
+            while part := self._stream.read1(65536):  # type: ignore[attr-defined]
                 self._bytes += len(part)
                 room = half - len(self._first)
                 self._first += part[: max(room, 0)]
@@ -117,11 +118,18 @@ def printable(text: str) -> str:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a program and all that it started."""
+    """End a program and all that it started, but what has left it for a life of its own."""
+    try:
+        below = psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        below = []
     if os.name == "nt":
         process.kill()
     else:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+    for child in below:  # some begin a session of their own
+        with suppress(psutil.Error):
+            child.kill()
     with suppress(subprocess.TimeoutExpired):
         process.wait(5)

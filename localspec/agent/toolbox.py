@@ -9,10 +9,19 @@ from localspec.agent.folder import Folder
 from localspec.errors import UnknownName
 from localspec.tools import Tool, imported
 
+OVERVIEW = 2000  # characters
+
 
 def shipped(folder: Folder) -> list[Tool]:
     """Return every tool that ships, kept to `folder`."""
     return [*files.tools(folder), *shell.tools(folder), *web.tools()]
+
+
+def overview(folder: Folder) -> str:
+    """Return what a model is told of a folder before it begins: its files, unless there are very many."""
+    found = files.Files(folder).list_files()
+    few = len(found) <= OVERVIEW
+    return f"The folder has:\n{found}" if few else "The folder has many files: list_files lists them."
 
 
 def chosen(folder: Folder, names: Sequence[str] | None) -> list[Tool]:

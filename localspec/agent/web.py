@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html.parser
+import http.client
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Annotated
+from time import monotonic
+from typing import IO, Annotated
 
 from localspec.agent.files import shortened
 from localspec.agent.shell import printable
@@ -14,6 +17,7 @@ from localspec.tools import Tool, ToolFailed, tool
 
 SECONDS = 20.0
 MOST_BYTES = 2_000_000
+SAFE = "/%:=&?~#+!$,;'@()*[]"  # what an address means, or what is escaped already
 SILENT = {"script", "style", "noscript", "template", "svg"}
 BREAKS = {"p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "article"}
 
@@ -25,22 +29,79 @@ def tools() -> list[Tool]:
 
 def fetch_url(url: Annotated[str, "address that begins with http:// or https://"]) -> str:
     """Fetch a page; return its text."""
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise ToolFailed(f"`{url}` is no http address")
-    request = urllib.request.Request(url, headers={"User-Agent": "localspec"})
+    found: list[str | Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(_fetched(url, monotonic() + SECONDS))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)  # a server may send its headers drop by drop
+    thread.start()
+    thread.join(SECONDS)
+    if not found:
+        raise ToolFailed(f"`{url}` did not answer in {SECONDS:g} seconds")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+def _fetched(url: str, end: float) -> str:
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as reply:
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise ToolFailed(f"`{url}` is no http address")
+        request = urllib.request.Request(_quoted(url), headers={"User-Agent": "localspec"})
+        with urllib.request.build_opener(_SameHost).open(request, timeout=SECONDS) as reply:
             kind = reply.headers.get_content_type()
-            content = reply.read(MOST_BYTES + 1)
+            content = _read(reply, end)
             text = content[:MOST_BYTES].decode(reply.headers.get_content_charset() or "utf-8", "replace")
     except urllib.error.HTTPError as error:
+        error.close()
         raise ToolFailed(f"`{url}` answers {error.code} {error.reason}") from None
-    except (OSError, ValueError, LookupError) as error:
+    except (OSError, ValueError, LookupError, http.client.HTTPException) as error:
         raise ToolFailed(f"`{url}` cannot be fetched: {getattr(error, 'reason', error)}") from None
     if not (kind.startswith("text/") or kind.endswith(("json", "xml", "javascript"))):
         raise ToolFailed(f"`{url}` is no text but {kind}")
     more = f"\n(only the first {MOST_BYTES:,} bytes)" if len(content) > MOST_BYTES else ""
-    return shortened(printable(_Words.of(text) if kind == "text/html" else text)) + more
+    words = shortened(printable(_Words.of(text) if kind == "text/html" else text)) + more
+    return words.strip() or "(the page has no text)"
+
+
+def _read(reply: http.client.HTTPResponse, end: float) -> bytes:
+    content = b""
+    while len(content) <= MOST_BYTES and (part := reply.read1(65536)):
+        content += part
+        if monotonic() > end:
+            raise TimeoutError(f"it took more than {SECONDS:g} seconds")
+    return content
+
+
+def _quoted(url: str) -> str:
+    """Return an address with what is no ASCII in it escaped."""
+    parts = urllib.parse.urlsplit(url)
+    host = parts.netloc.encode("idna").decode() if not parts.netloc.isascii() else parts.netloc
+    rest = (urllib.parse.quote(part, safe=SAFE) for part in (parts.path, parts.query))
+    return urllib.parse.urlunsplit((parts.scheme, host, *rest, ""))
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows to the same host alone: another one was not allowed."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        old, new = (urllib.parse.urlsplit(url) for url in (req.full_url, newurl))
+        if old.netloc != new.netloc or new.scheme not in ("http", "https"):
+            fp.close()
+            raise ToolFailed(f"`{req.full_url}` is moved to `{newurl}`", "Fetch that")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 class _Words(html.parser.HTMLParser):

@@ -1,0 +1,210 @@
+"""Tools for files: what they tell, what they change, and where they must not reach."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from localspec.agent.files import LARGEST, MOST, Files, tools
+from localspec.agent.folder import Folder
+from localspec.errors import BadValue
+from localspec.tools import ToolFailed
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "a.py").write_text("one\ntwo\nthree\n")
+    (tmp_path / "secret.txt").write_text("secret\n")
+    return folder
+
+
+@pytest.fixture
+def files(root: Path) -> Files:
+    return Files(Folder(root))
+
+
+def test_a_folder_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="There is no folder"):
+        Folder(tmp_path / "none")
+
+
+def test_a_file_is_read_from_a_line_on(files: Files, root: Path) -> None:
+    assert files.read_file("src/a.py") == "one\ntwo\nthree\n"
+    assert files.read_file("src/a.py", first=2) == "two\nthree\n"
+    assert files.read_file(str(root / "src" / "a.py"), first=3) == "three\n"
+    with pytest.raises(ToolFailed, match="has 3 lines"):
+        files.read_file("src/a.py", first=4)
+    with pytest.raises(ToolFailed):
+        files.read_file("src/a.py", first=0)
+
+
+def test_a_long_file_says_where_it_goes_on(files: Files, root: Path) -> None:
+    (root / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 1001)))
+    told = files.read_file("long.txt")
+    assert told.endswith("(600 more lines: read from line 401)")
+    assert files.read_file("long.txt", first=401).startswith("line 401\n")
+    (root / "wide.txt").write_text("x" * 100_000)
+    assert len(files.read_file("wide.txt")) < MOST + 100
+
+
+def test_lines_are_counted_as_editors_count_them(files: Files, root: Path) -> None:
+    (root / "page.txt").write_text("a\fb\u2028c\nd\n", "utf-8")
+    assert files.read_file("page.txt", first=2) == "d\n"
+    assert files.search_files("d", "page.txt") == "page.txt:2: d"
+
+
+def test_what_is_no_text_is_not_read(files: Files, root: Path) -> None:
+    (root / "image.bin").write_bytes(bytes(range(256)))
+    with pytest.raises(ToolFailed, match="256 bytes of something else"):
+        files.read_file("image.bin")
+    assert files.search_files("one") == "src/a.py:1: one"
+    with (root / "huge.txt").open("wb") as out:
+        out.truncate(LARGEST + 1)
+    with pytest.raises(ToolFailed, match="too large"):
+        files.read_file("huge.txt")
+    (root / "empty.txt").touch()
+    assert files.read_file("empty.txt") == "(the file is empty)"
+
+
+def test_what_is_missing_is_told_with_what_is_there(files: Files) -> None:
+    with pytest.raises(ToolFailed) as error:
+        files.read_file("a.py")
+    assert error.value.hint == "There is `src/a.py`"
+    with pytest.raises(ToolFailed, match="is a folder"):
+        files.read_file("src")
+    with pytest.raises(ToolFailed) as error:
+        files.read_file("b.py")
+    assert error.value.hint == "There is `src/a.py`"
+
+
+OUTSIDE = ["../secret.txt", "src/../../secret.txt", "link", "deep/secret.txt", "/etc/hostname", "a\0b", "~/x"]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_nothing_outside_the_folder_is_reached(files: Files, root: Path, path: str) -> None:
+    (root / "link").symlink_to(root.parent / "secret.txt")
+    (root / "deep").symlink_to(root.parent)
+    outside = sorted(root.parent.iterdir())
+    if path != "~/x":
+        with pytest.raises(ToolFailed):
+            files.write_file(path, "changed")
+        for change in (files.writing, files.write_file):
+            with pytest.raises(ToolFailed):
+                change(path, "changed")
+    for look in (files.read_file, files.list_files, lambda path: files.search_files("secret", path)):
+        with pytest.raises(ToolFailed):
+            look(path)
+    for edit in (files.edit_file, files.editing):
+        with pytest.raises(ToolFailed):
+            edit(path, "secret", "changed")
+    assert (root.parent / "secret.txt").read_text() == "secret\n"
+    assert sorted(root.parent.iterdir()) == outside
+
+
+def test_links_are_no_way_round_when_all_files_are_looked_at(files: Files, root: Path) -> None:
+    (root / "link").symlink_to(root.parent / "secret.txt")
+    (root / "deep").symlink_to(root.parent)
+    (root / "round").symlink_to(root)
+    assert files.search_files("secret") == "No line has `secret`"
+    assert files.list_files() == "src/a.py (3 lines, 14 bytes)"
+
+
+def test_a_link_within_the_folder_stays_one(files: Files, root: Path) -> None:
+    (root / "same.py").symlink_to("src/a.py")
+    assert "--- src/a.py" in files.writing("same.py", "new\n")
+    files.write_file("same.py", "new\n")
+    assert (root / "same.py").is_symlink()
+    assert (root / "src" / "a.py").read_text() == "new\n"
+
+
+def test_a_file_is_written_whole_in_a_new_folder(files: Files, root: Path) -> None:
+    assert files.writing("new/b.py", "x\n") == "--- new/b.py\n+++ new/b.py\n@@ -0,0 +1 @@\n+x\n"
+    assert not (root / "new").exists()
+    assert files.write_file("new/b.py", "x\ny") == "`new/b.py` has 2 lines now"
+    assert (root / "new" / "b.py").read_bytes() == b"x\ny"
+    assert [path.name for path in (root / "new").iterdir()] == ["b.py"]
+
+
+def test_who_may_run_a_file_still_may(files: Files, root: Path) -> None:
+    (root / "src" / "a.py").chmod(0o750)
+    files.write_file("src/a.py", "x\n")
+    assert (root / "src" / "a.py").stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize(
+    "path", [".git/hooks/post-checkout", "sub/.git/config", ".", "src", "pipe", "src/a.py/b"]
+)
+def test_what_is_not_written(files: Files, root: Path, path: str) -> None:
+    os.mkfifo(root / "pipe")
+    (root / ".git").mkdir()
+    with pytest.raises(ToolFailed):
+        files.write_file(path, "x")
+    assert list((root / ".git").iterdir()) == []
+    assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\n"
+
+
+def test_what_cannot_be_written_leaves_the_old_file(files: Files, root: Path) -> None:
+    with pytest.raises(ToolFailed, match="cannot be written"):
+        files.write_file("src/a.py", "lone \ud800 surrogate")
+    with pytest.raises(ToolFailed, match="is no path: File name too long"):
+        files.write_file("n" * 300, "x")
+    assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\n"
+    assert [path.name for path in (root / "src").iterdir()] == ["a.py"]
+
+
+def test_an_edit_replaces_a_text_exactly(files: Files, root: Path) -> None:
+    shown = files.editing("src/a.py", "two\n", "2\n")
+    assert shown == "--- src/a.py\n+++ src/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
+    assert files.edit_file("src/a.py", "two\n", "2\n") == "`src/a.py` is changed"
+    assert (root / "src" / "a.py").read_text() == "one\n2\nthree\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "said"),
+    [("twoo", "does not have the text"), ("", "does not have"), ("e", "4 times"), ("one", "are the same")],
+)
+def test_an_edit_that_cannot_be_changes_nothing(files: Files, root: Path, old: str, said: str) -> None:
+    (root / "src" / "a.py").write_text("one\ntwo\nthree\n")
+    with pytest.raises(ToolFailed, match=said if said != "4 times" else "3 times"):
+        files.edit_file("src/a.py", old, "one")
+    assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\n"
+
+
+def test_the_ends_of_lines_stay_as_they_are(files: Files, root: Path) -> None:
+    (root / "dos.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    files.edit_file("dos.txt", "one\ntwo\n", "1\n2\n")
+    assert (root / "dos.txt").read_bytes() == b"1\r\n2\r\nthree\r\n"
+
+
+def test_a_missing_end_of_line_is_shown(files: Files, root: Path) -> None:
+    (root / "end.txt").write_bytes(b"a")
+    assert "No newline at end of file" in files.writing("end.txt", "a\n")
+
+
+def test_folders_that_tools_keep_are_not_listed(files: Files, root: Path) -> None:
+    for name in (".git", "node_modules"):
+        (root / name).mkdir()
+        (root / name / "x").write_text("one\n")
+    assert files.list_files() == "src/a.py (3 lines, 14 bytes)"
+    assert files.list_files("src/a.py") == "src/a.py (3 lines, 14 bytes)"
+    with pytest.raises(ToolFailed, match="no folder"):
+        files.list_files("none")
+
+
+def test_much_is_told_in_part(files: Files, root: Path) -> None:
+    for number in range(250):
+        (root / f"f{number:03}").write_text("many\n")
+    assert files.list_files().endswith("(51 more files)")
+    assert "more than 100 lines" in files.search_files("many")
+    with pytest.raises(ToolFailed):
+        files.search_files("")
+
+
+def test_what_each_tool_does_to_the_world(root: Path) -> None:
+    found = {tool.name: (tool.access, tool.preview is not None) for tool in tools(Folder(root))}
+    reads = dict.fromkeys(("read_file", "list_files", "search_files"), ("read", False))
+    assert found == reads | dict.fromkeys(("write_file", "edit_file"), ("write", True))

@@ -1,0 +1,136 @@
+"""Tools that run programs: limits of time and output, and nothing that stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from localspec.agent.files import MOST
+from localspec.agent.folder import Folder
+from localspec.agent.shell import Shell, printable, tools
+from localspec.tools import ToolFailed
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(Folder(tmp_path), 60)
+
+
+def gone(pid: int) -> bool:
+    """Wait for a process to end; one that nobody has waited for counts."""
+    for _ in range(100):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_what_is_printed_is_told(shell: Shell, tmp_path: Path) -> None:
+    assert shell.run_shell("echo a; echo b >&2; pwd") == f"a\nb\n{tmp_path.resolve()}"
+    assert shell.run_shell("true") == "(it printed nothing)"
+    with pytest.raises(ToolFailed) as error:
+        shell.run_shell("echo why; exit 3")
+    assert error.value.message == "why\n(exit code 3)"
+
+
+def test_python_is_run_in_the_folder(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("x = 41\n")
+    assert shell.run_python("import mine\nprint(mine.x + 1)") == "42"
+    with pytest.raises(ToolFailed, match="ZeroDivisionError"):
+        shell.run_python("1 / 0")
+    with pytest.raises(ToolFailed, match="EOFError"):
+        shell.run_python("input()")
+    assert shell.run_shell("cat") == "(it printed nothing)"
+
+
+@pytest.mark.parametrize("code", ["print('a\0b')", "print('\ud800')"])
+def test_a_program_that_no_interpreter_takes_fails(shell: Shell, code: str) -> None:
+    with pytest.raises(ToolFailed):
+        shell.run_python(code)
+
+
+def test_a_command_that_cannot_be_started(shell: Shell) -> None:
+    with pytest.raises(ToolFailed, match="cannot be started"):
+        shell.run_shell("echo \0")
+    with pytest.raises(ToolFailed, match="cannot be started"):
+        shell.run_shell("echo " + "x" * 10_000_000)
+
+
+def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    shell = Shell(Folder(tmp_path), 1)
+    command = "(trap '' TERM; sleep 300) & echo $! > a; setsid sleep 300 & echo $! > b; echo begun; sleep 300"
+    with pytest.raises(ToolFailed) as error:
+        shell.run_shell(command)
+    assert error.value.message == "Stopped after 1 seconds. begun"
+    assert all(gone(int((tmp_path / name).read_text())) for name in "ab")
+
+
+def test_what_a_program_leaves_running_is_ended(shell: Shell, tmp_path: Path) -> None:
+    assert shell.run_shell("sleep 300 & echo $! > pid; echo done") == "done"
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_daemon_does_not_hold_its_caller(shell: Shell, tmp_path: Path) -> None:
+    assert shell.run_shell("setsid sleep 300 & echo $! > pid; echo done") == "done"
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_a_program_that_prints_much(shell: Shell) -> None:
+    told = shell.run_shell("echo first; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo last")
+    assert told.startswith("first\nxxx")
+    assert told.endswith("xxx\nlast")
+    assert "bytes left out" in told
+    assert len(told) < MOST + 100
+
+
+def test_a_program_that_prints_for_ever(tmp_path: Path) -> None:
+    with pytest.raises(ToolFailed, match="Stopped after 1 seconds") as error:
+        Shell(Folder(tmp_path), 1).run_shell("yes")
+    assert len(error.value.message) < MOST + 200
+
+
+def test_what_is_no_text_is_told_without_what_acts_on_a_terminal(shell: Shell) -> None:
+    told = shell.run_shell("head -c 3000 /dev/urandom; printf '\\033]0;title\\007\\033[2J\\r'")
+    assert printable(told) == told
+    assert all(one.isprintable() or one in "\n\t" for one in told)
+    assert "]0;title" in told
+
+
+def test_a_letter_is_not_torn(shell: Shell) -> None:
+    told = shell.run_shell(f"printf '{'ä' * 6000}'")
+    assert told == "ä" * 6000
+
+
+@pytest.mark.parametrize("text", ["\x1b[31m", "a\x08b", "\u202eabc", "\x9b2J", "\x7f", "\ud800"])
+def test_control_characters_are_not_printable(text: str) -> None:
+    assert not any(one in printable(text) for one in "\x1b\x08\u202e\x9b\x7f\ud800")
+
+
+def test_ctrl_c_ends_the_program_too(shell: Shell, tmp_path: Path) -> None:
+    def press() -> None:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith("\n"):
+            time.sleep(0.02)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        shell.run_shell("echo $$ > pid; sleep 300")
+    thread.join()
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_preview_is_the_whole_command(tmp_path: Path) -> None:
+    shown = {tool.name: tool for tool in tools(Folder(tmp_path))}
+    assert shown["run_shell"].preview is not None
+    assert shown["run_shell"].preview(command="ls " + "x" * 5000) == "$ ls " + "x" * 5000 + "\n"
+    assert {tool.access for tool in shown.values()} == {"run"}

@@ -1,0 +1,122 @@
+"""Who may do what: allowed beforehand, asked for, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec.agent.files import Files
+from localspec.agent.folder import Folder
+from localspec.agent.permission import KINDS, NotAllowed, Permission, Word
+from localspec.agent.toolbox import chosen, overview, shipped
+from localspec.errors import UnknownName
+from localspec.tools import Tool, ToolFailed, tool
+
+
+class Somebody:
+    """Gives the words it was given, and keeps what it was shown."""
+
+    def __init__(self, *words: Word) -> None:
+        self.words = list(words)
+        self.shown: list[tuple[str, str]] = []
+
+    def __call__(self, asked: Tool, shown: str) -> Word:
+        self.shown.append((asked.name, shown))
+        return self.words.pop(0)
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> dict[str, Tool]:
+    (tmp_path / "a.txt").write_text("one\n")
+    return {one.name: one for one in shipped(Folder(tmp_path))}
+
+
+def test_reading_is_allowed_and_nothing_else(there: dict[str, Tool]) -> None:
+    nobody = Permission()
+    nobody.check(there["read_file"], {"path": "a.txt"})
+    for name, given in [
+        ("write_file", {"path": "a.txt", "text": "x"}),
+        ("run_shell", {"command": "ls"}),
+        ("run_python", {"code": "1"}),
+        ("fetch_url", {"url": "http://localhost/"}),
+    ]:
+        with pytest.raises(NotAllowed, match="nobody is there to ask"):
+            nobody.check(there[name], given)
+
+
+def test_what_somebody_is_asked_shows_what_would_be_done(there: dict[str, Tool]) -> None:
+    somebody = Somebody("yes", "no", "yes", "yes")
+    permission = Permission(ask=somebody)
+    permission.check(there["edit_file"], {"path": "a.txt", "old": "one", "new": "1"})
+    with pytest.raises(NotAllowed, match="The user does not allow"):
+        permission.check(there["run_shell"], {"command": "rm -r ."})
+    permission.check(there["fetch_url"], {"url": "http://localhost/"})
+    permission.check(there["run_python"], {"code": "print(1)"})
+    assert somebody.shown == [
+        ("edit_file", "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one\n+1\n"),
+        ("run_shell", "$ rm -r .\n"),
+        ("fetch_url", "GET http://localhost/\n"),
+        ("run_python", "print(1)\n"),
+    ]
+
+
+def test_what_cannot_work_is_not_asked(there: dict[str, Tool]) -> None:
+    with pytest.raises(ToolFailed, match="does not have the text"):
+        Permission(ask=Somebody()).check(there["edit_file"], {"path": "a.txt", "old": "two", "new": "1"})
+    with pytest.raises(ToolFailed, match="outside"):
+        Permission(ask=Somebody()).check(there["write_file"], {"path": "../x", "text": "1"})
+
+
+def test_always_is_the_word_for_one_tool(there: dict[str, Tool]) -> None:
+    def look(word: str) -> str:
+        """Look it up."""
+        return word
+
+    somebody = Somebody("always", "no")
+    permission = Permission(ask=somebody)
+    own = tool(look, access="run")
+    for _ in range(3):
+        permission.check(own, {"word": "x"})
+    with pytest.raises(NotAllowed):
+        permission.check(there["run_shell"], {"command": "ls"})
+    assert len(somebody.shown) == 2
+
+
+def test_a_call_without_a_preview_is_shown_whole() -> None:
+    somebody = Somebody("yes")
+    long = "x" * 5000 + "\n\x1b[2J"
+    Permission(ask=somebody).check(Tool("t", "T", {}, print, "run"), {"a": {"b": long}})
+    assert somebody.shown[0][1] == f"t(a={{'b': {long!r}}})"
+
+
+def test_what_was_allowed_beforehand_is_not_asked(there: dict[str, Tool]) -> None:
+    permission = Permission(["write"])
+    permission.check(there["write_file"], {"path": "b.txt", "text": "x"})
+    with pytest.raises(NotAllowed):
+        permission.check(there["run_shell"], {"command": "ls"})
+    Permission(KINDS).check(there["run_shell"], {"command": "ls"})
+
+
+def test_an_access_that_does_not_exist() -> None:
+    with pytest.raises(UnknownName) as error:
+        Permission(["writing"])
+    assert error.value.hint == "Did you mean `write`?"
+
+
+def test_tools_are_chosen_by_name(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert len(chosen(folder, None)) == len(shipped(folder)) == 8
+    assert [one.name for one in chosen(folder, ["run_shell", "read_file"])] == ["run_shell", "read_file"]
+    with pytest.raises(UnknownName) as error:
+        chosen(folder, ["run_shel"])
+    assert error.value.hint == "Did you mean `run_shell` or `run_python`?"
+
+
+def test_a_folder_is_told_in_short(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    assert overview(Folder(tmp_path)) == "The folder has:\na.txt (1 line, 4 bytes)"
+    assert Files(Folder(tmp_path)).list_files() in overview(Folder(tmp_path))
+    for number in range(100):
+        (tmp_path / f"{number:050}").touch()
+    assert overview(Folder(tmp_path)) == "The folder has many files: list_files lists them."
