@@ -53,7 +53,7 @@ class Tool:
         """Raise ToolFailed for arguments that it does not have, or does not get."""
         known = self.parameters.get("properties", {})
         for name in arguments:
-            if name not in known and self.parameters.get("additionalProperties") is not True:
+            if name not in known and self.parameters.get("additionalProperties") is False:
                 raise ToolFailed(f"`{self.name}` has no argument `{name}`", suggestion(name, known))
         for name in self.parameters.get("required", ()):
             if name not in arguments:
