@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,10 @@ from localspec import grammar, plugins
 from localspec.agent.loop import TOKENS, Turn, chosen, reading
 from localspec.chat import opens_thought, sampling_of
 from localspec.choosing import Choice
-from localspec.errors import MissingExtra
+from localspec.core.sampler import Sampling
+from localspec.errors import MissingExtra, PromptError
 from localspec.library import Library, Silent
-from localspec.runtime import Runtime
+from localspec.runtime import Answer, Runtime
 
 if TYPE_CHECKING:
     from smolagents import Model
@@ -41,10 +43,11 @@ def smolagents_model(
         raise MissingExtra("smolagents", "agent") from None
     choice = Choice(engine, draft, device=device, threads=threads)
     choice.check()
-    runtime = Runtime(name, choice, Library(), Silent())
     given = {} if temperature is None else {"temperature": temperature}
+    sampling_of({}, given)
+    runtime = Runtime(name, choice, Library(), Silent())
     sampling = sampling_of(runtime.model.generation() if temperature is None else {}, given)
-    template = runtime.model.template()
+    speaker = _Speaker(runtime, sampling, seed, max_tokens)
 
     class LocalspecModel(Model):  # type: ignore[misc]
         """The model, one answer at a time."""
@@ -65,45 +68,68 @@ def smolagents_model(
             asked = self._prepare_completion_kwargs(
                 messages, stop_sequences, response_format, tools_to_call_from, **others
             )
-            tools, told = asked.get("tools") or [], asked["messages"]
-            dialect = plugins.part("dialects", chosen(template.source if template else "")).made_by()
-            if template is None:
-                prompt = runtime.model.encode_chat(told)
+            if tools := asked.get("tools"):
+                answer, turn = speaker.call(asked["messages"], tools)
             else:
-                text = dialect.render(template.render, told, tools) if tools else template.render(told)
-                prompt = runtime.encode(text, raw=False)
-            inside = opens_thought(runtime, prompt)
-            form = (
-                dialect.grammar(tools, runtime.tokenizer.token_to_id, must=True, inside=inside)
-                if tools
-                else None
-            )
-            if response_format and not tools:
-                form = grammar.of_schema(response_format["json_schema"]["schema"], "response_format")
-            answer, rounds = runtime.answer(
-                prompt,
-                sampling=sampling,
-                seed=seed,
-                max_tokens=max_tokens,
-                stop=stop_sequences or (),
-                grammar=form,
-                special=bool(tools),
-            )
-            turn = Turn()
-            with closing(rounds):
-                pieces = (last.text for last in rounds)
-                if tools:
-                    for _ in reading(pieces, dialect, turn, inside):
-                        pass
-                else:
-                    turn.said = "".join(pieces)
+                answer, turn = speaker.say(asked["messages"], stop_sequences or (), response_format)
             calls = [
                 ChatMessageToolCall(
-                    ChatMessageToolCallFunction(call.name, call.arguments), f"call{at}", "function"
+                    function=ChatMessageToolCallFunction(name=call.name, arguments=call.arguments),
+                    id=f"call{at}",
+                    type="function",
                 )
                 for at, call in enumerate(turn.calls)
             ]
-            usage = TokenUsage(answer.prompt_tokens, len(answer.token_ids))
-            return ChatMessage(MessageRole.ASSISTANT, turn.said, calls or None, raw=answer, token_usage=usage)
+            return ChatMessage(
+                role=MessageRole.ASSISTANT,
+                content=turn.said,
+                tool_calls=calls or None,
+                raw=answer,
+                token_usage=TokenUsage(answer.prompt_tokens, len(answer.token_ids)),
+            )
 
     return LocalspecModel()
+
+
+class _Speaker:
+    """Answers conversations in words, JSON or calls."""
+
+    def __init__(self, runtime: Runtime, sampling: Sampling, seed: int | None, max_tokens: int) -> None:
+        self._runtime = runtime
+        self._sampling = sampling
+        self._seed = seed
+        self._max_tokens = max_tokens
+        self._template = runtime.model.template()
+
+    def say(
+        self, messages: list[Any], stop: Sequence[str], response_format: Mapping[str, Any] | None
+    ) -> tuple[Answer, Turn]:
+        """Return an answer in words, or in JSON of the schema that is asked for."""
+        form = None
+        if response_format and "json_schema" in response_format:
+            form = grammar.of_schema(response_format["json_schema"]["schema"], "response_format")
+        prompt = self._runtime.model.encode_chat(messages)
+        answer, rounds = self._runtime.answer(prompt, **self._given(), stop=stop, grammar=form)
+        with closing(rounds):
+            return answer, Turn("".join(last.text for last in rounds))
+
+    def call(self, messages: list[Any], tools: list[dict[str, Any]]) -> tuple[Answer, Turn]:
+        """Return an answer that is calls of `tools`; raises PromptError without a chat template."""
+        template = self._template
+        if template is None:
+            raise PromptError(
+                f"`{self._runtime.model.name}` has no chat template, which tools need",
+                "Choose a model that was trained to chat",
+            )
+        dialect = plugins.part("dialects", chosen(template.with_tools or template.source)).made_by()
+        prompt = self._runtime.encode(dialect.render(template.render, messages, tools), raw=False)
+        inside = opens_thought(self._runtime, prompt)
+        form = dialect.grammar(tools, self._runtime.tokenizer.token_to_id, must=True, inside=inside)
+        answer, rounds = self._runtime.answer(prompt, **self._given(), grammar=form, special=True)
+        turn = Turn()
+        with closing(rounds):
+            list(reading((last.text for last in rounds), dialect, turn, inside))
+        return answer, turn
+
+    def _given(self) -> dict[str, Any]:
+        return {"sampling": self._sampling, "seed": self._seed, "max_tokens": self._max_tokens}

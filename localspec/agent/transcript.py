@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 from localspec.agent.loop import Called, Dropped, Event, Finished, Returned, Said, Stepped
-from localspec.errors import StorageError
+from localspec.errors import LocalspecError, StorageError
 
 
 def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str, Any] | None]]:
@@ -54,19 +54,31 @@ def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str,
         yield event, line
 
 
+def cut_off(error: BaseException, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the line of a task that ended before its end: why, and what the model had said by then."""
+    reason = error.message if isinstance(error, LocalspecError) else "interrupted"
+    said = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
+    return {"event": "stopped", "reason": reason, "text": said, "at": now()}
+
+
 def opened(path: Path) -> IO[str]:
     """Open a transcript to be written on at its end; raises StorageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a", encoding="utf-8")
+        return path.open("a", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise StorageError(f"`{path}` cannot be written: {error.strerror}", "Choose another file") from None
 
 
 def write(out: IO[str], line: dict[str, Any]) -> None:
-    """Write a line, which is then on its way to the disk."""
-    out.write(json.dumps(line, ensure_ascii=False) + "\n")
-    out.flush()
+    """Write a line, which is then on its way to the disk; raises StorageError."""
+    try:
+        out.write(json.dumps(line, ensure_ascii=False) + "\n")
+        out.flush()
+    except OSError as error:
+        raise StorageError(
+            f"`{out.name}` cannot be written: {error.strerror}", "Choose another file"
+        ) from None
 
 
 def now() -> str:

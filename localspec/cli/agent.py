@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localspec.cli import console, options
+from localspec.cli.chat import asked
 from localspec.errors import EmptyPrompt, LocalspecError, PromptError
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ EPILOG = """Examples:
   localspec agent qwen3-8b "Why does the test fail?" --tool read_file --tool run_shell --allow run
 
   localspec agent qwen3-8b --mcp servers.json --tool mytools:look_up --transcript work.jsonl"""
-ASKING = "Allow this? [y]es, [n]o, [a]lways: "
+LINE = 200  # characters of a call or a result that are shown
+ASKING = "Allow this? [y]es, [n]o, [a]lways this tool: "
 
 
 def agent(
@@ -77,6 +79,7 @@ def agent(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Put an agent together from the options and give it the task."""
+    task = asked(task)
     if task is not None and not task.strip():
         raise EmptyPrompt
     if task is None and as_json:
@@ -96,21 +99,24 @@ def agent(
     choice = Choice(engine, draft, lookahead, device=device, threads=threads)
     choice.check()
     check_dialect(dialect)
-    permission = Permission(KINDS if yes else allow or HARMLESS, ask if sys.stdin.isatty() else None)
+    somebody = sys.stdin.isatty() and sys.stderr.isatty()  # who can answer, and sees the question
+    permission = Permission(KINDS if yes else [*HARMLESS, *(allow or ())], ask if somebody else None)
+    library = Library()
     with ExitStack() as held:
-        tools = toolbox.chosen(Folder(folder), tool)
+        place = Folder(folder)
+        tools = toolbox.chosen(place, tool)
         if mcp:
             from localspec.agent import servers
 
             tools += held.enter_context(servers.connected(servers.read(mcp)))
         out = held.enter_context(opened(transcript)) if transcript else None
         with Terminal() as progress:
-            runtime = Runtime(model, choice, Library(), progress)
+            runtime = Runtime(model, choice, library, progress)
         worker = Agent(
             runtime,
             tools,
             permission,
-            system=system or SYSTEM,
+            system=f"{system or SYSTEM}\n\n{toolbox.overview(place)}",
             dialect=dialect,
             sampling=sampling_of(runtime.model.generation() if temperature is None else {}, given),
             seed=seed,
@@ -118,22 +124,23 @@ def agent(
             max_tokens=max_tokens,
         )
         if task is None:
-            converse(worker, out, stats)
+            converse(worker, library.home / "tasks", out, stats)
         else:
             work(worker, task, out, as_json=as_json, stats=stats)
 
 
-def converse(worker: Agent, out: IO[str] | None, stats: bool) -> None:
+def converse(worker: Agent, history: Path, out: IO[str] | None, stats: bool) -> None:
     """Ask for tasks until the end of the input."""
-    name = worker.runtime.model.name
-    console.say(
-        console.paint(f"{name} in {len(worker.tools)} tools. Ctrl-C stops, Ctrl-D leaves.", console.DIM)
-    )
+    from localspec.cli.talk.entry import Entry, paths
+
+    said = f"{worker.runtime.model.name}. What is to be done? Ctrl-C stops it, Ctrl-D leaves."
+    console.say(console.paint(said, console.DIM))
+    entry = Entry(history, lambda line: paths(line.rpartition(" ")[2]))
     while True:
         try:
-            task = input("task> ")
+            task = entry.read()
         except KeyboardInterrupt:
-            console.say("\nCtrl-D leaves")
+            console.say("Ctrl-D leaves")
             continue
         except EOFError:
             console.say("")
@@ -153,13 +160,22 @@ def work(worker: Agent, task: str, out: IO[str] | None, *, as_json: bool, stats:
     from localspec.agent import transcript
 
     written: list[dict[str, Any]] = []
-    for event, line in transcript.lines(worker.run(task), task):
-        if line is not None:
-            written.append(line)
-            if out:
-                transcript.write(out, line)
-        if not as_json:
-            show(event)
+
+    def note(line: dict[str, Any]) -> None:
+        written.append(line)
+        if out:
+            transcript.write(out, line)
+
+    try:
+        with closing(worker.run(task)) as events:
+            for event, line in transcript.lines(events, task):
+                if line is not None:
+                    note(line)
+                if not as_json:
+                    show(event)
+    except (KeyboardInterrupt, LocalspecError) as error:
+        note(transcript.cut_off(error, worker.messages))
+        raise
     if as_json:
         print(json.dumps(summary(worker.runtime, written), ensure_ascii=False))
     if stats:
@@ -167,29 +183,27 @@ def work(worker: Agent, task: str, out: IO[str] | None, *, as_json: bool, stats:
 
 
 def show(event: Event) -> None:
-    """Show one event: words of the model on stdout, all else on stderr."""
+    """Show one event: the answer on stdout, all else on stderr."""
     from localspec.agent.loop import ANSWER, Called, Dropped, Finished, Returned, Said
     from localspec.agent.shell import printable
 
     match event:
-        case Said(text, thought):
-            if thought:
-                sys.stderr.write(console.paint(text, console.DIM))
-            else:
-                sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
-                sys.stdout.flush()
+        case Said(text) if text:
+            sys.stderr.write(console.paint(printable(text), console.DIM))
+            sys.stderr.flush()
         case Called(call):
             console.say(console.paint(f"\N{RIGHTWARDS ARROW} {shortly(call)}", console.CYAN))
         case Returned():
             lines = printable(event.text).splitlines() or [""]
             more = f" (and {len(lines) - 6} lines more)" if len(lines) > 6 else ""
-            text = "\n".join(f"  {line[:200]}" for line in lines[:6])
+            text = "\n".join(f"  {line[:LINE]}" for line in lines[:6])
             console.say(console.paint(text + more, console.RED if event.failed else console.DIM))
         case Dropped():
             console.say("The context is full: the oldest result of a tool is left out of the conversation")
-        case Finished(reason, _):
-            print()
-            if reason != ANSWER:
+        case Finished(reason, text):
+            if reason == ANSWER:
+                print(printable(text) if sys.stdout.isatty() else text, flush=True)
+            else:
                 console.say(f"Stopped: {WHY[reason]}")
 
 
@@ -201,10 +215,14 @@ WHY = {
 
 
 def ask(tool: Tool, preview: str) -> Word:
-    """Show what a call would do and ask; anything but a clear word is a no."""
+    """Show what a call would do and ask; anything but a clear word is a no.
+
+    What was typed before the question was no answer to it.
+    """
     from localspec.agent.shell import printable
 
     console.say(f"\n{tool.name} ({tool.access})\n{printable(preview).rstrip()}\n")
+    forget_typed()
     sys.stderr.write(ASKING)
     sys.stderr.flush()
     try:
@@ -214,12 +232,23 @@ def ask(tool: Tool, preview: str) -> Word:
     return "always" if word in ("a", "always") else "yes" if word in ("y", "yes") else "no"
 
 
+def forget_typed() -> None:
+    """Drop what stands unread on the terminal."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        return
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
 def shortly(call: Call) -> str:
     """Return a call as one line."""
     from localspec.agent.permission import written
     from localspec.agent.shell import printable
 
-    return printable(written(call.name, call.arguments))
+    line = printable(written(call.name, call.arguments))
+    return line if len(line) <= LINE else f"{line[:LINE]} ..."
 
 
 def summary(runtime: Runtime, lines: list[dict[str, Any]]) -> dict[str, Any]:

@@ -95,6 +95,8 @@ def in_json(body: str, arguments: str = "arguments") -> list[Call] | None:
     """
     try:
         values = json.loads(body)
+        if "\\ud" in body.lower():  # half of a pair is no text: nothing could write it
+            values = json.loads(json.dumps(values, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
         return None
     found = [_call(value, arguments) for value in (values if isinstance(values, list) else [values])]

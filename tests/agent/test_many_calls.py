@@ -1,0 +1,105 @@
+"""Two hundred calls, drawn at random under the grammars of the dialects: all are whole and fit."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, Any, Literal
+
+import jsonschema
+import letters
+import pytest
+
+from localspec import grammar, plugins
+from localspec.agent.loop import Turn, reading
+from localspec.core.tokenizer import TextStream
+from localspec.grammar import Grammar
+from localspec.tools import Tool, tool
+
+CALLS = 200
+LONGEST = 4000  # tokens
+TOKENIZER = letters.tokenizer()
+END = TOKENIZER.token_to_id("<|end|>")
+CLOSING = [TOKENIZER.token_to_id(mark) for mark in ('"', "}", "]", ",", *letters.MARKS)]
+
+
+def plan(
+    title: str,
+    kind: Literal["walk", "talk"],
+    steps: list[dict[str, list[int]]],
+    share: float,
+    urgent: bool = False,
+    notes: Annotated[str | None, "what else"] = None,
+) -> str:
+    """Make a plan."""
+    return title
+
+
+def stop() -> str:
+    """Stop."""
+    return ""
+
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "place": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "at": {"$ref": "#/$defs/point"}},
+            "required": ["city", "at"],
+            "additionalProperties": False,
+        },
+        "tags": {"type": "array", "items": {"enum": ["a", "b", 'c"d']}, "minItems": 1, "maxItems": 3},
+    },
+    "required": ["place", "tags"],
+    "additionalProperties": False,
+    "$defs": {
+        "point": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+    },
+}
+TOOLS = {one.name: one for one in (tool(plan), tool(stop), Tool("book", "Book.", NESTED, print))}
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = letters.saved(tmp_path_factory.mktemp("tokenizer"))
+    return grammar.words(path, TOKENIZER.get_vocab_size(), (END,))
+
+
+def drawn(found: Grammar, chance: random.Random) -> str:
+    """Draw an answer token by token, as a model that knows nothing would, but that likes to close."""
+    answer: list[int] = []
+    stream = TextStream(TOKENIZER, shown=True)
+    text = ""
+    while len(answer) < LONGEST:
+        forced = list(found.forced(answer))
+        mask = found.allowed(answer)
+        assert mask is not None
+        if forced:
+            assert mask[forced[0]]
+        allowed = [int(token) for token in mask.nonzero()[0]]
+        closing = [token for token in CLOSING if mask[token]]
+        token = chance.choice(closing if closing and chance.random() < 0.4 else allowed)
+        if token == END:
+            return text + stream.flush()
+        answer.append(token)
+        text += stream.push(token)
+    raise AssertionError(f"no end after {LONGEST} tokens: {text[-200:]}")
+
+
+@pytest.mark.parametrize("name", plugins.names("dialects"))
+def test_every_call_is_whole_and_fits_its_schema(name: str, words: Any) -> None:
+    dialect = plugins.part("dialects", name).made_by()
+    schemas = [one.schema for one in TOOLS.values()]
+    source = dialect.grammar(schemas, TOKENIZER.token_to_id, must=True)
+    called = set()
+    for seed in range(CALLS // len(plugins.names("dialects"))):
+        text = drawn(Grammar(source, words), random.Random(seed))
+        turn = Turn()
+        list(reading(iter([text]), dialect, turn, inside=False))
+        assert turn.calls, text
+        for call in turn.calls:
+            jsonschema.validate(call.arguments, TOOLS[call.name].parameters)
+            TOOLS[call.name].check(call.arguments)
+            called.add(call.name)
+        assert not turn.said.strip(), text
+    assert called == TOOLS.keys()

@@ -1,0 +1,259 @@
+"""`localspec agent` as a process: what it does, asks, refuses, shows and keeps.
+
+SmolLM2 is a poor agent, but it repeats a call that it is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from command import COMMAND, MODEL, SECONDS, Localspec, Ran, Terminal
+
+from localspec.cli import app
+
+SERVER = Path(__file__).parents[1] / "agent" / "mcp_server.py"
+SMALL = ("--temperature", "0", "--max-tokens", "60")
+BRIEF = ("--system", "Answer with the call that you are told.")
+WAITING = "touch begun; sleep 297"
+READY = "\x1b[?2004h"  # a line may be typed,
+TAKEN = "\x1b[?2004l"  # and is taken
+Open = Callable[..., Terminal]
+
+
+def told(name: str, **arguments: Any) -> str:
+    call = json.dumps({"name": name, "arguments": arguments})
+    return f"Answer with exactly this call: {call}"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def agent(localspec: Localspec, work: Path, *arguments: str, **more: Any) -> Ran:
+    return localspec.run("agent", MODEL, *arguments, "--dir", str(work), *SMALL, **more)
+
+
+def begun(work: Path) -> bool:
+    """Wait a moment; tell whether the command that waits has begun."""
+    time.sleep(0.1)
+    return (work / "begun").exists()
+
+
+def sleeping() -> set[int]:
+    time.sleep(0.5)  # what was ended may still be listed
+    return {one.pid for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "297"]}
+
+
+def test_json_and_the_transcript_say_what_happened(localspec: Localspec, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[agent]\nallow = ["write"]\n')
+    found = agent(
+        localspec,
+        work,
+        told("write_file", path="made.txt", text="new"),
+        *("--tool", "write_file", "--max-steps", "1", "--json", "--stats"),
+        *("--transcript", str(tmp_path / "kept" / "lines.jsonl")),
+        LOCALSPEC_CONFIG=str(tmp_path / "config.toml"),
+    )
+    assert (work / "made.txt").read_text() == "new"
+    values = found.values
+    assert (values["finish_reason"], values["steps"], values["calls"]) == ("max_steps", 1, 1)
+    assert values["failed_calls"] == 0
+    assert values["seconds"] >= values["prompt_seconds"] > 0
+    assert values["tokens"] == len(values["transcript"][1]["token_ids"])
+    assert values["speculation"].keys() == {"drafter", "drafted", "accepted", "tokens_per_pass"}
+    lines = (tmp_path / "kept" / "lines.jsonl").read_text().splitlines()
+    assert list(map(json.loads, lines)) == values["transcript"]
+    events = [line["event"] for line in values["transcript"]]
+    assert events == ["task", "answer", "call", "result", "finished"]
+    assert values["transcript"][2]["arguments"] == {"path": "made.txt", "text": "new"}
+    assert "1 answers, 1 calls (0 failed)" in found.err
+
+
+def test_what_nobody_sees_is_not_asked_and_not_run(localspec: Localspec, work: Path) -> None:
+    ours, theirs = pty.openpty()  # somebody could answer, but stderr is a file
+    given = ("--dir", str(work), *SMALL, *BRIEF, "--tool", "run_shell", "--max-steps", "1")
+    try:
+        done = subprocess.run(
+            [*COMMAND, "agent", MODEL, told("run_shell", command="touch made.txt"), *given],
+            stdin=theirs,
+            capture_output=True,
+            timeout=SECONDS,
+            env=localspec.environment(),
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"`run_shell` is not allowed here, and nobody is there to ask" in done.stderr
+    assert b"Stopped: that were the most answers that `--max-steps` allows" in done.stderr
+    assert list(work.iterdir()) == []
+
+
+def test_the_answer_alone_is_on_stdout(localspec: Localspec, work: Path) -> None:
+    found = agent(localspec, work, "--tool", "write_file", stdin=told("final_answer", answer="well done"))
+    assert (found.code, found.out) == (0, "well done\n")
+    assert found.err == ""
+
+
+def test_own_functions_and_servers_are_tools(localspec: Localspec, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "my_own_tools.py").write_text(
+        'def shout(text: str) -> str:\n    """Shout."""\n    return text.upper() + "!"\n'
+    )
+    servers = {"mcpServers": {"small": {"command": sys.executable, "args": [str(SERVER)]}}}
+    (tmp_path / "servers.json").write_text(json.dumps(servers))
+    found = agent(
+        localspec,
+        work,
+        told("small_add", a=40, b=2),
+        *("--mcp", str(tmp_path / "servers.json"), "--tool", "my_own_tools:shout", "--tool", "read_file"),
+        *("--max-steps", "1", "--json", "--yes"),
+        PYTHONPATH=str(tmp_path),
+    )
+    assert found.values["transcript"][3]["text"] == "42"
+    assert found.err == ""
+
+
+QUESTION = "[a]lways this tool: "
+
+
+def begin(terminal: Open, localspec: Localspec, work: Path, tool: str) -> Terminal:
+    given = ("--dir", str(work), *SMALL, *BRIEF, "--max-steps", "1", "--tool", tool)
+    return terminal(localspec, "agent", MODEL, *given, PROMPT_TOOLKIT_NO_CPR="1")
+
+
+def ask(talk: Terminal, task: str, until: str = QUESTION) -> str:
+    talk.until(READY)
+    talk.type(f"{task}\r")
+    talk.until(TAKEN)
+    return talk.until(until)
+
+
+def test_somebody_is_asked_and_shown_what_changes(localspec: Localspec, work: Path, terminal: Open) -> None:
+    (work / "a.txt").write_text("one\n\x1b[2Jtwo\n")
+    talk = begin(terminal, localspec, work, "edit_file")
+    talk.until(READY)
+    talk.type(told("edit_file", path="a.txt", old="one", new="1") + "\r")
+    talk.until(TAKEN)
+    talk.type("y\n")  # what is typed before a question is no answer to it
+    shown = talk.until(QUESTION)
+    assert "-one" in shown
+    assert "+1" in shown
+    assert "\ufffd[2Jtwo" in shown
+    assert "\x1b[2J" not in shown
+    time.sleep(0.3)
+    assert (work / "a.txt").read_text() == "one\n\x1b[2Jtwo\n"
+    talk.type("n\n")
+    talk.until("does not allow")
+    ask(talk, told("edit_file", path="a.txt", old="one", new="1"))
+    talk.type("y\n")
+    talk.until("is changed")
+    assert (work / "a.txt").read_text() == "1\n\x1b[2Jtwo\n"
+    talk.until(READY)
+    talk.type("\x04")
+    assert talk.end() == 0
+    assert "Traceback" not in talk.shown
+
+
+def test_always_holds_and_ctrl_c_stops_a_program(localspec: Localspec, work: Path, terminal: Open) -> None:
+    talk = begin(terminal, localspec, work, "run_shell")
+    before = sleeping()
+    assert "$ touch b" in ask(talk, told("run_shell", command="touch b"))
+    talk.type("\n")
+    talk.until("does not allow")
+    assert not (work / "b").exists()
+    assert f"$ {WAITING}" in ask(talk, told("run_shell", command=WAITING))
+    talk.type("always\n")
+    while not begun(work):
+        assert talk.process.poll() is None
+    assert len(sleeping()) > len(before)
+    talk.type("\x03")
+    talk.until("Stopped")
+    assert sleeping() == before
+    ask(talk, told("run_shell", command="touch c"), "printed nothing")
+    assert (work / "c").exists()
+    talk.until(READY)
+    talk.type("Tell a very long story.\r")
+    talk.until(TAKEN)
+    talk.type("\x03")
+    talk.until("Stopped")
+    talk.until(READY)
+    talk.type("\x04")
+    assert talk.end() == 0
+    assert "Traceback" not in talk.shown
+
+
+def test_ctrl_c_ends_a_task_and_the_transcript_says_so(
+    localspec: Localspec, work: Path, interrupt: Callable[[subprocess.Popen[bytes]], Ran]
+) -> None:
+    kept = work / "lines.jsonl"
+    process = localspec.start(
+        *("agent", MODEL, told("run_shell", command=WAITING), "--dir", str(work), *SMALL, *BRIEF),
+        *("--tool", "run_shell", "--yes", "--transcript", str(kept), "--max-steps", "1"),
+    )
+    before = sleeping()
+    while not begun(work):
+        assert process.poll() is None
+    found = interrupt(process)
+    assert (found.code, found.out) == (130, "")
+    assert "Traceback" not in found.err
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["task", "answer", "call", "stopped"]
+    assert lines[-1]["reason"] == "interrupted"
+    assert sleeping() <= before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["do", "--tool", "run_shel"], 2, "There is no tool called `run_shel`"),
+        (["do", "--tool", "no_such_module:f"], 2, "`no_such_module` cannot be imported"),
+        (["do", "--tool", "json:dumps"], 2, "`dumps` has no type"),
+        (["do", "--allow", "writing"], 2, "There is no access called `writing`"),
+        (["do", "--dir", "no-such-folder"], 2, "There is no folder `no-such-folder`"),
+        (["do", "--mcp", "none.json"], 2, "There is no file `none.json`"),
+        (["do", "--dialect", "qwem"], 2, "There is no dialect called `qwem`"),
+        (["do", "--temperature", "-1"], 2, "`temperature`"),
+        (["do", "--max-steps", "0"], 2, "max-steps"),
+        (["do", "--transcript", "/dev/null/x"], 1, "cannot be written"),
+        (["do", "--lookahead", "fixd"], 2, "`fixd`"),
+        ([" "], 1, "is empty"),
+        (["--json"], 1, "is empty"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_is_said_before_a_model_is_loaded(
+    arguments: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALSPEC_CONFIG", os.devnull)
+    monkeypatch.setattr(sys, "argv", ["localspec", "agent", MODEL, *arguments])
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        with pytest.raises(SystemExit) as left:
+            app.main()
+    assert isinstance(left.value.code, int)
+    Ran(left.value.code, *capfd.readouterr()).refused(code, said)
+
+
+def test_json_on_a_terminal_needs_a_task(localspec: Localspec, terminal: Open) -> None:
+    talk = terminal(localspec, "agent", MODEL, "--json")
+    assert talk.end() == 1
+    assert "`--json` needs a task" in talk.shown
