@@ -176,11 +176,13 @@ def lark_calls(
 ) -> str:
     """Return a Lark grammar of text and, after it, calls between marks: their texts and, if special, tokens.
 
-    With `between`, several calls may follow, with that text between two. `thought` may come first.
+    With `between`, several calls may follow, with that text between two, unless it `must` be one. `thought`
+    may come first.
     """
     text, token = opens
     call = f"body {_mark(closes)}"
-    more = f"({json.dumps(between)} {_mark(opens)} {call})*" if between is not None else ""
+    several = between is not None and not must
+    more = f"({json.dumps(between)} {_mark(opens)} {call})*" if several else ""
     if token is None:  # nothing but the words tells where a call begins
         said = "TEXT?" if not must else ""
         head = [f"head[lazy]: {said} {json.dumps(text)}", f"calls: head {call} {more}"]

@@ -14,6 +14,7 @@ from localspec.agent.folder import Folder
 from localspec.tools import Tool, ToolFailed, tool
 
 MOST = 16_000  # characters that a tool tells at once
+SHORT = 3_000  # characters of a file that is shown where an edit does not fit it
 LINES = 400
 FILES = 200
 NO_END = "\\ No newline at end of file"
@@ -71,10 +72,10 @@ class Files:
     def edit_file(
         self,
         path: Annotated[str, "file to change, relative to the folder"],
-        old: Annotated[str, "text that is in the file once, exactly"],
+        old: Annotated[str, "text that is in the file once, exactly; empty for the file's end"],
         new: Annotated[str, "text in its place"],
     ) -> str:
-        """Replace a text in a file by another one."""
+        """Replace a text in a file by another one, or add text at its end."""
         _, after = self._edited(path, old, new)
         written(self._folder.writable(path), after)
         return f"`{path}` is changed"
@@ -124,11 +125,14 @@ class Files:
         before = _text(place, path)
         if "\r\n" in before and "\r" not in old:  # a model ends its lines in one way
             old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-        count = before.count(old) if old else 0
+        if not old:
+            return before, _added(before, new)
+        count = before.count(old)
         if count == 0:
-            raise ToolFailed(f"`{path}` does not have the text `{old}`", _nearest(before, old))
+            raise ToolFailed(f"`{path}` does not have the text `{old}`", _shown(before, path))
         if count > 1:
-            raise ToolFailed(f"`{path}` has that text {count} times", "Give more of the lines around it")
+            hint = f"Give more of the lines around it. {_shown(before, path)}"
+            raise ToolFailed(f"`{path}` has the text `{old}` {count} times", hint)
         if old == new:
             raise ToolFailed("`old` and `new` are the same")
         return before, before.replace(old, new)
@@ -139,6 +143,13 @@ class Files:
                 for number, line in enumerate(_split(_text(file, file.name)), 1):
                     if text in line:
                         yield f"{self._folder.name(file)}:{number}: {line.strip()[:LINE]}"
+
+
+def content(file: Path) -> str | None:
+    """Return the text of a file, None where it is none."""
+    with suppress(ToolFailed):
+        return _text(file, file.name)
+    return None
 
 
 def shortened(text: str) -> str:
@@ -187,11 +198,15 @@ def _text(file: Path, shown: str) -> str:
         raise ToolFailed(f"`{shown}` cannot be read: {error.strerror}") from None
 
 
-def _nearest(text: str, old: str) -> str:
-    """Return a hint with the line that is most like the first one of `old`."""
-    first = next((line for line in old.splitlines() if line.strip()), "")
-    near = difflib.get_close_matches(first, text.splitlines(), n=1, cutoff=0.5)
-    return f"The nearest line is `{near[0]}`" if near else "Read the file first"
+def _shown(text: str, path: str) -> str:
+    """Return a short file's text, for a model that did not know it; of a longer one, how to know it."""
+    return f"It has:\n{text}" if len(text) <= SHORT else f"Read `{path}` first"
+
+
+def _added(text: str, new: str) -> str:
+    """Return a text with lines added at its end."""
+    end = "\r\n" if "\r\n" in text else "\n"
+    return text + ("" if not text or text.endswith("\n") else end) + new + ("" if new.endswith("\n") else end)
 
 
 def _size(file: Path) -> str:

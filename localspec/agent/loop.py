@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from localspec import plugins
+from localspec.agent.files import shortened
 from localspec.agent.permission import NotAllowed, Permission
 from localspec.chat import opens_thought
 from localspec.core.contracts import Call, Dialect
@@ -17,15 +18,27 @@ from localspec.core.sampler import Sampling
 from localspec.core.thinking import Thinking
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
 from localspec.runtime import Answer, Runtime
-from localspec.tools import Tool, ToolFailed
+from localspec.tools import Tool, ToolFailed, tool
 
 STEPS = 25
 TOKENS = 2048  # most of one answer
-SYSTEM = """You are a careful agent. You work in the user's folder by calling tools, one step at a time.
-Look at files before you change them, and check what you did. When the task is done, say in a few words what
-you did."""
+FINAL = "final_answer"  # every answer is a call: the last one, of this tool
+SYSTEM = (
+    "You are a careful agent. You work in the user's folder by calling tools, one at a time. First read the"
+    " files that matter. Then change them or run them, one small step after another, until the whole task is"
+    " done and checked. Only then call final_answer with what the user asked for."
+)
+TRIES = 3  # failed calls in a row until the model may give up
+AGAIN = 3  # calls that were made before, until it is stopped
+CHANGING = ("write", "run")  # access after which another call may return something else
+STOPPED = "(stopped by the user)"
 OUT_OF_ROOM = "(left out: there was no more room for it)"
-ANSWER, STEPS_GONE, REPEATED = "answer", "max_steps", "repeated"
+ANSWER, STEPS_GONE, REPEATED, LENGTH = "answer", "max_steps", "repeated", "length"
+
+
+def final_answer(answer: Annotated[str, "what to tell the user"]) -> str:
+    """Tell the user the answer, or what was done, once the task is done."""
+    return answer
 
 
 class Said(NamedTuple):
@@ -96,6 +109,44 @@ class Turn:
         return found | ({"tool_calls": calls} if calls else {})
 
 
+class Course:
+    """How a task goes: which tools the next answer may not call, so that small models do not run in circles.
+
+    After a call that failed the model tries again before it may give up, and a call that would return the
+    same once more is not run: it has to be another one. `stuck` tells that this happened too often.
+    """
+
+    def __init__(self) -> None:
+        self.barred: set[str] = set()
+        self._failures = 0  # in a row
+        self._made: list[Call] = []  # since something was changed
+        self._again = 0
+
+    @property
+    def stuck(self) -> bool:
+        """Tell whether the model makes the same calls again and again."""
+        return self._again >= AGAIN
+
+    def check(self, call: Call) -> None:
+        """Raise ToolFailed for a call that was made before, and nothing has changed since."""
+        if call in self._made:
+            self._again += 1
+            raise ToolFailed(
+                "You did exactly this before, and it would come out the same", "Do the next thing"
+            )
+
+    def note(self, result: Returned, called: Tool | None) -> None:
+        """Take in what a call returned."""
+        again = result.call in self._made
+        if called and called.access in CHANGING and not result.failed:
+            self._made = []
+        self._made.append(result.call)
+        self._failures = self._failures + 1 if result.failed and result.allowed else 0
+        self.barred = {FINAL} if 0 < self._failures <= TRIES else set()
+        if again:
+            self.barred |= {result.call.name}
+
+
 class Agent:
     """A model with tools. Its conversation goes on from task to task; what was read once is not read again.
 
@@ -118,9 +169,10 @@ class Agent:
     ) -> None:
         """Raise BadValue for two tools of one name, PromptError for a model without a chat template."""
         self.runtime = runtime
-        self.tools = {tool.name: tool for tool in tools}
+        tools = [*tools, tool(final_answer)]
+        self.tools = {one.name: one for one in tools}
         if len(self.tools) < len(tools):
-            names = [tool.name for tool in tools]
+            names = [one.name for one in tools]
             twice = next(name for name in names if names.count(name) > 1)
             raise BadValue(f"There are two tools called `{twice}`", "Leave one of them out")
         template = runtime.model.template()
@@ -133,7 +185,7 @@ class Agent:
         self._permission = permission
         self.dialect_name = dialect or chosen(template.with_tools or template.source)
         self._dialect: Dialect = plugins.part("dialects", self.dialect_name).made_by()
-        self._schemas = [tool.schema for tool in tools]
+        self._schemas = [one.schema for one in tools]
         self._sampling = sampling or Sampling()
         self._seed = seed
         self._max_steps = max_steps
@@ -149,31 +201,35 @@ class Agent:
         if not task.strip():
             raise EmptyPrompt
         self.messages.append({"role": "user", "content": task})
-        before: list[Call] = []
+        course = Course()
         for _ in range(self._max_steps):
-            turn = yield from self._step()
+            turn = yield from self._step(course.barred)
             if not turn.calls:
-                yield Finished(ANSWER, turn.said.strip())
+                yield Finished(LENGTH, turn.said.strip())
                 return
-            if turn.calls == before:
-                yield Finished(REPEATED, turn.said.strip())
+            final = next((call for call in turn.calls if call.name == FINAL), None)
+            if final is not None:
+                text = str(final.arguments["answer"])
+                self.messages[-1] = {"role": "assistant", "content": text}
+                yield Finished(ANSWER, text)
                 return
-            before = turn.calls
-            for at, call in enumerate(turn.calls):
+            results = [
+                {"role": "tool", "name": call.name, "tool_call_id": f"call{at:05d}", "content": STOPPED}
+                for at, call in enumerate(turn.calls)
+            ]
+            self.messages += results  # whole from the start: Ctrl-C may end the turn at any call
+            for call, message in zip(turn.calls, results, strict=True):
                 yield Called(call)
-                result = self._result(call)
-                self.messages.append(
-                    {
-                        "role": "tool",
-                        "name": call.name,
-                        "tool_call_id": f"call{at:05d}",
-                        "content": result.text,
-                    }
-                )
+                result = self._result(call, course)
+                message["content"] = result.text
+                course.note(result, self.tools.get(call.name))
                 yield result
+            if course.stuck:
+                yield Finished(REPEATED, "")
+                return
         yield Finished(STEPS_GONE, "")
 
-    def _step(self) -> Generator[Event, None, Turn]:
+    def _step(self, barred: Collection[str]) -> Generator[Event, None, Turn]:
         """Have the model answer; the turn becomes a message, however far it got."""
         prompt = yield from self._prompt()
         inside = opens_thought(self.runtime, prompt)
@@ -182,7 +238,7 @@ class Agent:
             sampling=self._sampling,
             seed=self._seed,
             max_tokens=self._max_tokens,
-            grammar=self._grammar(inside),
+            grammar=self._grammar(inside, barred),
             special=True,
         )
         turn = Turn()
@@ -194,11 +250,10 @@ class Agent:
         yield Stepped(answer)
         return turn
 
-    def _grammar(self, inside: bool) -> str | None:
-        if not self._schemas:
-            return None
+    def _grammar(self, inside: bool, barred: Collection[str]) -> str:
         token = self.runtime.tokenizer.token_to_id
-        return self._dialect.grammar(self._schemas, token, must=False, inside=inside)
+        offered = [one for one in self._schemas if one["function"]["name"] not in barred]
+        return self._dialect.grammar(offered or self._schemas, token, must=True, inside=inside)
 
     def _prompt(self) -> Generator[Event, None, list[int]]:
         """Return the prompt of the next answer; where there is no room, the oldest results are left out."""
@@ -218,22 +273,27 @@ class Agent:
         found = (one for one in self.messages if one["role"] == "tool")
         return next((one for one in found if len(one["content"]) > len(OUT_OF_ROOM)), None)
 
-    def _result(self, call: Call) -> Returned:
+    def _result(self, call: Call, course: Course) -> Returned:
         """Run a call that is allowed; what goes wrong is the result."""
         started = perf_counter()
         failed, allowed = False, True
         try:
-            tool = self._tool(call)
-            tool.check(call.arguments)
-            self._permission.check(tool, call.arguments)
+            called = self._tool(call)
+            course.check(call)
+            called.check(call.arguments)
+            self._permission.check(called, call.arguments)
             started = perf_counter()
-            text = as_text(tool.run(**call.arguments))
+            text = as_text(called.run(**call.arguments))
         except NotAllowed as error:
             text, failed, allowed = told(error), True, False
         except ToolFailed as error:
             text, failed = told(error), True
-        except Exception as error:  # a tool is foreign code: what it raises is told to the model
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a tool is foreign code: what it raises is told to the model
             text, failed = f"error: {type(error).__name__}: {error}", True
+        text = shortened(text.encode("utf-8", "replace").decode())  # names of files may be no text
         return Returned(call, text, failed, allowed, perf_counter() - started)
 
     def _tool(self, call: Call) -> Tool:

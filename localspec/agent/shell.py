@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from localspec.tools import Tool, ToolFailed, tool
 
 SECONDS = 60.0
 LEFT_OPEN = 1.0  # seconds to wait for the output of a program that has ended
+
+
+_COMMAND = re.compile(r"(python3?|pip3?|pytest|bash|sh|ls|cat|cd) [^\n=(]*$")
 
 
 def tools(folder: Folder, seconds: float = SECONDS) -> list[Tool]:
@@ -49,6 +53,8 @@ class Shell:
         code: Annotated[str, "Python program; print what you want to know"],
     ) -> str:
         """Run a Python program in the folder; return what it prints."""
+        if _COMMAND.match(code):  # models mix the two up
+            return self.run_shell(code)
         return self._run([sys.executable, "-"], code)
 
     def _run(self, command: list[str], typed: str | None) -> str:

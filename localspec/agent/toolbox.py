@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from localspec.agent import files, shell, web
@@ -9,7 +10,8 @@ from localspec.agent.folder import Folder
 from localspec.errors import UnknownName
 from localspec.tools import Tool, imported
 
-OVERVIEW = 2000  # characters
+OVERVIEW = 2_000  # characters
+BRIEF = 8_000  # bytes of a file that is put before a task
 
 
 def shipped(folder: Folder) -> list[Tool]:
@@ -22,6 +24,21 @@ def overview(folder: Folder) -> str:
     found = files.Files(folder).list_files()
     few = len(found) <= OVERVIEW
     return f"The folder has:\n{found}" if few else "The folder has many files: list_files lists them."
+
+
+def briefed(folder: Folder, task: str) -> tuple[str, list[str]]:
+    """Return a task with the short text files that it names before it, and the names of those files.
+
+    A model need not ask for what it will need, and its edits are copies of what it has read.
+    """
+    words = set(re.findall(r"[\w./-]+", task)) | {word.rstrip(".") for word in re.findall(r"[\w./-]+", task)}
+    parts, names = [], []
+    for file in folder.files(folder.root):
+        name = folder.name(file)
+        if name in words and file.stat().st_size <= BRIEF and (text := files.content(file)) is not None:
+            parts.append(f"{name}:\n```\n{text.rstrip()}\n```")
+            names.append(name)
+    return "\n\n".join([*parts, task]), names
 
 
 def chosen(folder: Folder, names: Sequence[str] | None) -> list[Tool]:

@@ -15,6 +15,7 @@ from localspec.cli.chat import asked
 from localspec.errors import EmptyPrompt, LocalspecError, PromptError
 
 if TYPE_CHECKING:
+    from localspec.agent.folder import Folder
     from localspec.agent.loop import Agent, Event
     from localspec.agent.permission import Word
     from localspec.core.contracts import Call
@@ -124,12 +125,12 @@ def agent(
             max_tokens=max_tokens,
         )
         if task is None:
-            converse(worker, library.home / "tasks", out, stats)
+            converse(worker, place, library.home / "tasks", out, stats)
         else:
-            work(worker, task, out, as_json=as_json, stats=stats)
+            work(worker, place, task, out, as_json=as_json, stats=stats)
 
 
-def converse(worker: Agent, history: Path, out: IO[str] | None, stats: bool) -> None:
+def converse(worker: Agent, place: Folder, history: Path, out: IO[str] | None, stats: bool) -> None:
     """Ask for tasks until the end of the input."""
     from localspec.cli.talk.entry import Entry, paths
 
@@ -148,17 +149,20 @@ def converse(worker: Agent, history: Path, out: IO[str] | None, stats: bool) -> 
         if not task.strip():
             continue
         try:
-            work(worker, task, out, as_json=False, stats=stats)
+            work(worker, place, task, out, as_json=False, stats=stats)
         except LocalspecError as error:
             console.show(error)
         except KeyboardInterrupt:
             console.say("\nStopped")
 
 
-def work(worker: Agent, task: str, out: IO[str] | None, *, as_json: bool, stats: bool) -> None:
-    """Work on one task; show what happens, and write it to `out`."""
-    from localspec.agent import transcript
+def work(worker: Agent, place: Folder, task: str, out: IO[str] | None, *, as_json: bool, stats: bool) -> None:
+    """Work on one task, with the files that it names; show what happens, and write it to `out`."""
+    from localspec.agent import toolbox, transcript
 
+    whole, names = toolbox.briefed(place, task)
+    if names:
+        console.say(console.paint(f"Read beside the task: {', '.join(names)}", console.DIM))
     written: list[dict[str, Any]] = []
 
     def note(line: dict[str, Any]) -> None:
@@ -167,7 +171,7 @@ def work(worker: Agent, task: str, out: IO[str] | None, *, as_json: bool, stats:
             transcript.write(out, line)
 
     try:
-        with closing(worker.run(task)) as events:
+        with closing(worker.run(whole)) as events:
             for event, line in transcript.lines(events, task):
                 if line is not None:
                     note(line)

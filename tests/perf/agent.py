@@ -16,7 +16,7 @@ from typing import Any
 
 from localspec.agent import tasks, toolbox
 from localspec.agent.folder import Folder
-from localspec.agent.loop import Agent, Called, Event, Finished, Returned, Stepped
+from localspec.agent.loop import SYSTEM, Agent, Called, Event, Finished, Returned, Stepped
 from localspec.agent.permission import KINDS, Permission
 from localspec.choosing import Choice
 from localspec.library import Library, Terminal
@@ -28,14 +28,20 @@ SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
 def done(runtime: Runtime, task: tasks.Task, steps: int, show: bool) -> dict[str, Any]:
     """Have the agent do a task in a new folder; return what came of it."""
     runtime.forget()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         task.lay_out(folder)
+        place = Folder(folder)
         agent = Agent(
-            runtime, toolbox.shipped(Folder(folder)), Permission(KINDS), max_steps=steps, max_tokens=512
+            runtime,
+            toolbox.shipped(place),
+            Permission(KINDS),
+            system=f"{SYSTEM}\n\n{toolbox.overview(place)}",
+            max_steps=steps,
+            max_tokens=512,
         )
         events: list[Event] = []
-        for event in agent.run(task.text):
+        for event in agent.run(toolbox.briefed(place, task.text)[0]):
             events.append(event)
             if show and not isinstance(event, Stepped):
                 print("   ", repr(event)[:600])

@@ -1,0 +1,193 @@
+"""The agent's loop: what a turn is, which calls may come next, and tasks that a real model does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import models
+from localspec import plugins
+from localspec.agent import tasks, toolbox
+from localspec.agent.folder import Folder
+from localspec.agent.loop import (
+    AGAIN,
+    ANSWER,
+    FINAL,
+    SYSTEM,
+    TRIES,
+    Agent,
+    Called,
+    Course,
+    Finished,
+    Returned,
+    Said,
+    Stepped,
+    Turn,
+    chosen,
+    reading,
+)
+from localspec.agent.permission import KINDS, Permission
+from localspec.choosing import Choice
+from localspec.core.contracts import Call
+from localspec.errors import BadValue, EmptyPrompt
+from localspec.library import Library, Silent
+from localspec.runtime import Runtime
+from localspec.tools import Tool, ToolFailed, tool
+
+SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
+READ = Call("read_file", {"path": "a.py"})
+WRITE = Call("write_file", {"path": "a.py", "text": "x"})
+
+
+def looked(path: str) -> str:
+    """Look at a file."""
+    return path
+
+
+READS, WRITES = tool(looked, access="read"), tool(looked, access="write")
+
+
+def returned(call: Call, *, failed: bool = False, allowed: bool = True) -> Returned:
+    return Returned(call, "", failed, allowed, 0.0)
+
+
+def test_after_a_failure_it_may_not_give_up_at_once() -> None:
+    course = Course()
+    assert course.barred == set()
+    for at in range(TRIES):
+        course.note(returned(Call("read_file", {"path": str(at)}), failed=True), READS)
+        assert course.barred == {FINAL}
+    course.note(returned(Call("read_file", {"path": "b"}), failed=True), READS)
+    assert course.barred == set()
+
+
+def test_a_success_and_a_refusal_of_the_user_let_it_answer() -> None:
+    course = Course()
+    course.note(returned(READ, failed=True), READS)
+    course.note(returned(Call("read_file", {"path": "b"})), READS)
+    assert course.barred == set()
+    course.note(returned(WRITE, failed=True, allowed=False), WRITES)
+    assert course.barred == set()
+
+
+def test_the_same_call_is_not_made_again_until_something_was_changed() -> None:
+    course = Course()
+    course.check(READ)
+    course.note(returned(READ), READS)
+    with pytest.raises(ToolFailed, match="exactly this before"):
+        course.check(READ)
+    course.note(returned(READ, failed=True), READS)
+    assert course.barred == {FINAL, "read_file"}
+    course.note(returned(WRITE), WRITES)
+    course.check(READ)
+    assert not course.stuck
+
+
+def test_who_runs_in_circles_is_stopped() -> None:
+    course = Course()
+    course.note(returned(READ), READS)
+    for _ in range(AGAIN):
+        assert not course.stuck
+        with pytest.raises(ToolFailed):
+            course.check(READ)
+    assert course.stuck
+
+
+def test_an_answer_is_read_into_thoughts_words_and_calls() -> None:
+    written = '{"name": "read_file", "arguments": {"path": "a.py"}}'
+    text = f"<think>Hm.</think>\nI look.\n<tool_call>\n{written}\n</tool_call>"
+    turn = Turn()
+    events = list(reading(iter(text), plugins.part("dialects", "qwen").made_by(), turn, False))
+    assert (turn.thought, turn.said, turn.calls) == ("Hm.", "I look.\n", [READ])
+    assert "".join(one.text for one in events if isinstance(one, Said) and one.thought) == "Hm."
+    message = turn.message()
+    assert (message["content"], message["reasoning_content"]) == ("I look.", "Hm.")
+    assert message["tool_calls"][0]["function"] == {"name": "read_file", "arguments": {"path": "a.py"}}
+
+
+def test_a_dialect_is_chosen_by_the_template() -> None:
+    assert chosen("... <tool_call> ...") == "qwen"
+    assert chosen("... [TOOL_CALLS] ...") == "mistral"
+    assert chosen("... <|python_tag|> ...") == "llama"
+    assert chosen("{{ messages }}") == "json"
+
+
+def test_every_task_can_be_laid_out_and_is_not_solved_by_doing_nothing(tmp_path: Path) -> None:
+    found = tasks.read(SUITE)
+    assert len(found) == 12
+    for task in found:
+        folder = tmp_path / task.name
+        folder.mkdir()
+        task.lay_out(folder)
+        assert sorted(task.files) == sorted(
+            toolbox.Folder(folder).name(one) for one in Folder(folder).files(folder)
+        )
+        assert not task.solved(folder, "I have done it.")
+
+
+def test_files_that_a_task_names_stand_before_it(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "b.py").write_text("y = 2\n")
+    (tmp_path / "long.txt").write_text("z" * 9000)
+    (tmp_path / "c.bin").write_bytes(b"\xff\x00")
+    text, names = toolbox.briefed(Folder(tmp_path), "Change a.py, long.txt and c.bin.")
+    assert names == ["a.py"]
+    assert text == "a.py:\n```\nx = 1\n```\n\nChange a.py, long.txt and c.bin."
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    library = Library(tmp_path_factory.mktemp("library"))
+    return Runtime(str(models.smollm2_gguf()), Choice(draft="off"), library, Silent())
+
+
+def agent(runtime: Any, tools: list[Tool], **options: Any) -> Agent:
+    return Agent(runtime, tools, Permission(KINDS), max_tokens=48, **options)
+
+
+def test_two_tools_of_one_name_and_no_task_are_refused(small: Any) -> None:
+    with pytest.raises(BadValue, match="two tools called `looked`"):
+        agent(small, [READS, WRITES])
+    with pytest.raises(EmptyPrompt):
+        next(agent(small, [READS]).run("  "))
+
+
+def test_a_small_model_calls_what_it_is_offered_and_ends(small: Any) -> None:
+    worker = agent(small, [READS], max_steps=3)
+    events = list(worker.run("Look at a.py"))
+    called = [one.call for one in events if isinstance(one, Called)]
+    assert all(call.name == "looked" and isinstance(call.arguments["path"], str) for call in called)
+    assert isinstance(events[-1], Finished)
+    assert sum(isinstance(one, Stepped) for one in events) <= 3
+    roles = [message["role"] for message in worker.messages]
+    assert roles[:3] == ["system", "user", "assistant"]
+    assert roles.count("tool") == len(called)
+
+
+@pytest.mark.large
+def test_a_task_is_done_and_a_draft_leaves_it_as_it_is(tmp_path: Path) -> None:
+    task = next(one for one in tasks.read(SUITE) if one.name == "constant")
+    name, held, transcripts = str(models.large("qwen2.5-coder-1.5b").name), [], []
+    for draft in ("auto", "off"):
+        folder = tmp_path / draft
+        folder.mkdir()
+        task.lay_out(folder)
+        runtime = Runtime(name, Choice(draft=draft), Library(), Silent(), held)
+        held = runtime.engines
+        place = Folder(folder)
+        system = f"{SYSTEM}\n\n{toolbox.overview(place)}"
+        worker = Agent(runtime, toolbox.shipped(place), Permission(KINDS), system=system, max_tokens=256)
+        events = list(worker.run(toolbox.briefed(place, task.text)[0]))
+        assert isinstance(events[-1], Finished)
+        assert events[-1].reason == ANSWER
+        assert task.solved(folder, events[-1].text)
+        answers = [one.answer for one in events if isinstance(one, Stepped)]
+        assert answers[1].prompt_seconds < answers[0].prompt_seconds  # what was read is not read again
+        transcripts.append([answer.token_ids for answer in answers])
+        if draft == "auto":
+            assert sum(
+                one.tally.sources["grammar"].accepted for one in answers if "grammar" in one.tally.sources
+            )
+    assert transcripts[0] == transcripts[1]
