@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from localspec.errors import PromptError, StorageError, UnknownName
+from localspec.errors import BadValue, PromptError, StorageError, UnknownName
 
 FORMAT = 1
 SECONDS = 10.0  # to wait for another process that writes
 SHOWN = 60  # characters of a conversation's first question
+LONGEST = 100  # characters of a name
 
 Message = dict[str, Any]
 
@@ -40,14 +41,21 @@ class Kept:
     created: str
     updated: str
     messages: int
-    question: str | None  # the first message of the user, as it is kept
+    question: str | None  # the first one
 
     @property
     def first(self) -> str:
         """The beginning of the first question."""
-        content = str(json.loads(self.question)["content"]) if self.question else ""
-        text = " ".join(content.split())
+        text = " ".join(str(self.question or "").split())
         return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+class Found(NamedTuple):
+    """A conversation to go on with: its name, and what is kept of it; None and nothing for a new one."""
+
+    name: str | None
+    model: str | None
+    messages: list[Message]
 
 
 class Sessions:
@@ -55,6 +63,20 @@ class Sessions:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known: dict[str, list[str]] = {}  # by name, the messages as this process knows them
+
+    def found(self, name: str | None, *, latest: bool = False) -> Found:
+        """Return what is kept under a name, or of the `latest` conversation.
+
+        A name that is new is that of a new one. Raises BadValue for what is no name, PromptError where there
+        is nothing to continue.
+        """
+        if latest:
+            name = self.latest()
+        if name is None:
+            return Found(None, None, [])
+        check_name(name)
+        return Found(name, *self.read(name)) if self.has(name) else Found(name, None, [])
 
     def all(self) -> list[Kept]:
         """Return the conversations, the latest first."""
@@ -63,8 +85,9 @@ class Sessions:
         with self._opened() as base:
             rows = base.execute(
                 "SELECT name, model, created, updated, (SELECT count(*) FROM messages WHERE session = id),"
-                " (SELECT message FROM messages WHERE session = id"
-                "  AND json_extract(message, '$.role') = 'user' ORDER BY place LIMIT 1)"
+                " (SELECT json_extract(message, '$.content') FROM messages WHERE session = id"
+                "  AND CASE WHEN json_valid(message) THEN json_extract(message, '$.role') = 'user' END"
+                "  ORDER BY place LIMIT 1)"
                 " FROM sessions ORDER BY updated DESC, id DESC"
             ).fetchall()
         return [Kept(*row) for row in rows]
@@ -83,43 +106,60 @@ class Sessions:
             if found is None:
                 names = [row[0] for row in base.execute("SELECT name FROM sessions")]
                 raise UnknownName(f"There is no conversation called `{name}`", name, names)
-            query = "SELECT message FROM messages WHERE session = ? ORDER BY place"
-            return found[1], [json.loads(row[0]) for row in base.execute(query, (found[0],))]
+            texts = list(_held(base, found[0]).values())
+        self._known[name] = texts
+        return found[1], [self._message(name, text) for text in texts]
+
+    def _message(self, name: str, text: str) -> Message:
+        with suppress(ValueError):
+            message = json.loads(text)
+            if isinstance(message, dict) and {"role", "content"} <= message.keys():
+                return message
+        raise StorageError(
+            f"The conversation `{name}` in `{self.path}` is damaged", "Begin another: localspec chat"
+        )
 
     def has(self, name: str) -> bool:
         """Tell whether there is a conversation of that name."""
         return any(one.name == name for one in self.all())
 
-    def write(self, name: str, model: str, messages: Sequence[Message]) -> None:
-        """Keep a conversation as it is now; only the messages that changed are written."""
-        now = datetime.now().isoformat(" ", "seconds")
+    def write(self, name: str, model: str, messages: Sequence[Message]) -> str:
+        """Keep a conversation as it is now; only the messages that changed are written.
+
+        Returns the name under which it is: where another process has gone on with `name`, that stays as it
+        is, and this one is kept under a name of its own.
+        """
+        check_name(name)
+        wanted = [json.dumps(one, ensure_ascii=False) for one in messages]
         with self._opened() as base, base:
             base.execute("BEGIN IMMEDIATE")
-            _add(base, name, model, now)
-            (number,) = base.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
-            held = dict(base.execute("SELECT place, message FROM messages WHERE session = ?", (number,)))
-            wanted = {place: json.dumps(one, ensure_ascii=False) for place, one in enumerate(messages)}
+            found = base.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
+            held = _held(base, found[0]) if found else {}
+            if list(held.values()) != self._known.get(name, []):
+                name, held = _free(base, name), {}
+            number = _add(base, name, model)
+            changed = [at for at, text in enumerate(wanted) if held.get(at) != text]
             base.executemany(
                 "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)",
-                [(number, place, text) for place, text in wanted.items() if held.get(place) != text],
+                [(number, at, wanted[at]) for at in changed],
             )
             base.execute("DELETE FROM messages WHERE session = ? AND place >= ?", (number, len(wanted)))
+        self._known[name] = wanted
+        return name
 
     def remove(self, name: str) -> None:
         """Forget a conversation; raises UnknownName."""
         self.read(name)
         with self._opened() as base, base:
             base.execute("DELETE FROM sessions WHERE name = ?", (name,))
+        self._known.pop(name, None)
 
     def begin(self, model: str) -> str:
         """Begin a conversation and return its name, which no other has: today's date and a number."""
-        now = datetime.now()
         with self._opened() as base, base:
             base.execute("BEGIN IMMEDIATE")
-            names = {row[0] for row in base.execute("SELECT name FROM sessions")}
-            tried = (f"{now.date().isoformat()}-{number}" for number in range(1, len(names) + 2))
-            name = next(one for one in tried if one not in names)
-            _add(base, name, model, now.isoformat(" ", "seconds"))
+            name = _free(base, datetime.now().date().isoformat())
+            _add(base, name, model)
         return name
 
     @contextmanager
@@ -148,9 +188,32 @@ class Sessions:
             raise StorageError(f"`{self.path}` cannot be written: {error.strerror}", None) from None
 
 
-def _add(base: sqlite3.Connection, name: str, model: str, now: str) -> None:
+def check_name(name: str) -> None:
+    """Raise BadValue for a text that cannot be the name of a conversation."""
+    if not name.strip() or len(name) > LONGEST or not name.isprintable():
+        shown = name if name.isprintable() else repr(name)
+        raise BadValue(
+            f"`{shown[:LONGEST]}` cannot be the name of a conversation",
+            f"A name is one line of at most {LONGEST} characters",
+        )
+
+
+def _add(base: sqlite3.Connection, name: str, model: str) -> int:
+    now = datetime.now().isoformat(" ", "seconds")
     base.execute(
         "INSERT INTO sessions (name, model, created, updated) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (name) DO UPDATE SET model = excluded.model, updated = excluded.updated",
         (name, model, now, now),
     )
+    return int(base.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()[0])
+
+
+def _held(base: sqlite3.Connection, number: int) -> dict[int, str]:
+    query = "SELECT place, message FROM messages WHERE session = ? ORDER BY place"
+    return dict(base.execute(query, (number,)))
+
+
+def _free(base: sqlite3.Connection, start: str) -> str:
+    names = {row[0] for row in base.execute("SELECT name FROM sessions")}
+    tried = (f"{start}-{number}" for number in range(1, len(names) + 2))
+    return next(one for one in tried if one not in names)
