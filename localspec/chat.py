@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.core.cursor import shared_prefix
 from localspec.core.sampler import Sampling
-from localspec.core.thinking import OPENS, split
+from localspec.core.thinking import OPENS, Thinking, split
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 from localspec.runtime import Answer, Runtime
 
@@ -21,7 +21,7 @@ THINKING = "enable_thinking"  # what chat templates call it
 SUMMARY = (
     "Sum up our conversation so far in a few sentences, with every fact and decision that may matter later."
 )
-BEFORE = "What was said before, in short:"
+SUMMARY_TOKENS = 512  # at most, and never more than a quarter of the context
 
 
 class Usage(NamedTuple):
@@ -102,7 +102,10 @@ class Chat:
     def thinking(self, wanted: bool | None) -> None:
         """Set it; raises BadValue for a model whose template does not ask."""
         if wanted is not None and not self.can_think:
-            raise BadValue(f"`{self.runtime.model.name}` has no switch for thinking", "Leave it out")
+            raise BadValue(
+                f"The chat template of `{self.runtime.model.name}` has no switch for thinking",
+                "Without `--think` and `--no-think` it thinks, or does not, as its makers have it",
+            )
         self._thinking = wanted
 
     @property
@@ -117,12 +120,18 @@ class Chat:
         """
         if not text.strip():
             raise EmptyPrompt
-        self.messages.append({"role": "user", "content": text})
+        held = self.messages
+        self.messages = [*held, *self._unanswered(held), {"role": "user", "content": text}]
         try:
             return self.reply()
         except BaseException:
-            self.messages.pop()
+            self.messages = held
             raise
+
+    def _unanswered(self, messages: Sequence[Message]) -> list[Message]:
+        """Return an empty answer to a question that has none, for templates want turns to alternate."""
+        asked = messages and messages[-1]["role"] == "user"
+        return [{"role": "assistant", "content": ""}] if asked else []
 
     def retry(self) -> Reply:
         """Answer the last question again; the old answer is gone once the new one can begin."""
@@ -142,7 +151,7 @@ class Chat:
             raise PromptError("Nothing was asked yet", None)
         at = self.turns[-1]
         text = str(self.messages[at]["content"])
-        del self.messages[at:]
+        self.messages = self.messages[:at]
         return text
 
     def clear(self) -> None:
@@ -154,25 +163,37 @@ class Chat:
         """The places of the user's messages."""
         return [at for at, message in enumerate(self.messages) if message["role"] == "user"]
 
-    def drop_oldest(self) -> int:
-        """Forget the oldest question and its answer; return how many messages that were, 0 for the last."""
-        turns = self.turns
-        if len(turns) < 2:
-            return 0
-        del self.messages[turns[0] : turns[1]]
-        return turns[1] - turns[0]
+    def drop_oldest(self, keep: int = 0) -> int:
+        """Forget the oldest question and its answer, but never one of the last `keep`.
 
-    def summarise(self) -> Reply:
-        """Have the model sum up the turns; when the rounds have ended, its words stand in their place."""
-        first = self.system
-        asked = [*self.messages, {"role": "user", "content": SUMMARY}]
-        answer, rounds = self._answered(self.prompt(asked), None)
+        Returns how many messages that were.
+        """
+        turns = [*self.turns, len(self.messages)]
+        if len(turns) - 1 <= keep or len(turns) == 1:
+            return 0
+        first, second = turns[:2]
+        self.messages = [*self.messages[:first], *self.messages[second:]]
+        return second - first
+
+    def summarise(self, keep: int = 0) -> Reply:
+        """Have the model sum up all but the last `keep` turns.
+
+        When the rounds have ended, the question for it and its words stand in the place of those turns.
+        Raises ContextFull.
+        """
+        at = self.turns[-keep] if keep else len(self.messages)
+        earlier, rest = self.messages[:at], self.messages[at:]
+        question: Message = {"role": "user", "content": SUMMARY}
+        prompt = self.prompt([*earlier, *self._unanswered(earlier), question])
+        inside = opens_thought(self.runtime, prompt)
+        room = max(1, min(SUMMARY_TOKENS, self.runtime.engine.context // 4))
+        answer, rounds = self.runtime.answer(prompt, sampling=self.sampling, seed=self.seed, max_tokens=room)
 
         def replaced() -> Generator[Round, None, None]:
             yield from rounds
-            told = f"{BEFORE}\n{split(answer.text)[1].strip()}"
-            self.messages = []
-            self.system = f"{first}\n\n{told}" if first else told
+            said = answer.text if self.raw else split(answer.text, inside)[1]
+            first = earlier[:1] if self.system is not None else []
+            self.messages = [*first, question, {"role": "assistant", "content": said.strip()}, *rest]
 
         return answer, replaced()
 
@@ -185,9 +206,18 @@ class Chat:
     def reply(self) -> Reply:
         """Return the answer to the messages as they are and the rounds that fill it; it becomes a message."""
         prompt = self.prompt(self.messages)
-        self.begins_in_thought = opens_thought(self.runtime, prompt)
+        self.begins_in_thought = self.grammar is None and opens_thought(self.runtime, prompt)
         answer, rounds = self._answered(prompt, self.grammar)
-        return answer, self._kept(answer, rounds, self.begins_in_thought)
+        return answer, self._kept(answer, rounds)
+
+    def splitter(self) -> Thinking | None:
+        """Return what tells thoughts from words in the answer that `reply` began; None where all is words."""
+        return None if self.raw or self.grammar else Thinking(self.begins_in_thought)
+
+    def message(self, text: str) -> Message:
+        """Return what the model wrote as a message: what it thought stands apart, outside the history."""
+        thought, said = ("", text) if self.raw or self.grammar else split(text, self.begins_in_thought)
+        return {"role": "assistant", "content": said} | ({"reasoning_content": thought} if thought else {})
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the tokens that ask for the next answer."""
@@ -208,16 +238,12 @@ class Chat:
             grammar=grammar,
         )
 
-    def _kept(
-        self, answer: Answer, rounds: Generator[Round, None, None], inside: bool
-    ) -> Generator[Round, None, None]:
+    def _kept(self, answer: Answer, rounds: Generator[Round, None, None]) -> Generator[Round, None, None]:
         kept = self.messages
         try:
             yield from rounds
         finally:
-            thought, said = (None, answer.text) if self.raw else split(answer.text, inside)
-            message: Message = {"role": "assistant", "content": said}
-            kept.append(message | ({"reasoning_content": thought} if thought else {}))
+            kept.append(self.message(answer.text))
 
 
 def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:

@@ -16,9 +16,11 @@ from localspec.errors import BadValue, EmptyPrompt, PromptError
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
+    from localspec.choosing import Choice
     from localspec.cli.talk.attach import Attached
+    from localspec.library import Library
     from localspec.runtime import Answer, Runtime
-    from localspec.sessions import Kept
+    from localspec.sessions import Kept, Sessions
 
 DEFAULT_MODEL = "smollm2-135m"
 HELP = """Answer a prompt, or talk.
@@ -106,6 +108,7 @@ def chat(
 ) -> None:
     """Put a conversation together from the options and run it."""
     if listed:
+        alone("--list", model=model, prompt=prompt, file=file, session=session, goes_on=goes_on)
         show_sessions(as_json)
         return
     text = asked(prompt)
@@ -115,50 +118,33 @@ def chat(
         raise PromptError(
             "`--json` needs a prompt", f'Type one: localspec chat {model or DEFAULT_MODEL} "..." --json'
         )
-    if goes_on and session:
+    if goes_on and session is not None:
         raise BadValue("`--continue` and `--session` exclude each other", "Leave one of them out")
-    if raw and system:
-        raise PromptError(
-            "`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out"
-        )
+    if raw:
+        refuse_beside_raw(system, think)
     from localspec.chat import Chat, sampling_of
-    from localspec.choosing import STANDARD, Choice
-    from localspec.cli.talk import attach, loop
-    from localspec.cli.talk.loop import Talk
+    from localspec.choosing import Choice
+    from localspec.cli.talk import attach
     from localspec.library import Library, Terminal
     from localspec.runtime import Runtime
     from localspec.sessions import Sessions
 
-    settings = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-    }
-    given = {name: value for name, value in settings.items() if value is not None}
     form = form_of(json_schema, grammar)
-    sampling_of({}, given | {"temperature": given.get("temperature", 1.0)})  # refuse before a download
+    given = given_sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     choice = Choice(engine, draft, lookahead, verifier, device, threads, decoding)
-    choice = replace(choice, tuned=choice == Choice())  # what was asked for is not second-guessed
-    choice.check()
-    if decoding != STANDARD:
-        refuse_idle(decoding, given | ({} if seed is None else {"seed": seed}))
+    choice = checked(choice, given, seed, form)
     files = list(map(attach.read, file or ()))
     library = Library()
     sessions = Sessions(library.home / "sessions.db")
-    if goes_on:
-        session = sessions.latest()
-    kept, held = sessions.read(session) if session and sessions.has(session) else (None, [])
+    name, kept, held = sessions.found(session, latest=goes_on)
     model = model or kept or DEFAULT_MODEL
     with Terminal() as progress:
         runtime = Runtime(model, choice, library, progress)
     for attached in files:
         tell(attached, runtime)
-    sampling = sampling_of(runtime.model.generation(), given)
     talk = Chat(
         runtime,
-        sampling=sampling,
+        sampling=sampling_of(runtime.model.generation(), given),
         system=system,
         raw=raw,
         seed=seed,
@@ -173,31 +159,113 @@ def chat(
         talk.messages = held
         talk.system = system or talk.system
     if text is None:
-        loop.begin(
-            Talk(
-                talk,
-                model,
-                choice,
-                library,
-                sessions,
-                session,
-                _after,
-                tell,
-                stats=stats,
-                markdown=sys.stdout.isatty() and console.coloured(),
-                files=files,
-            )
-        )
+        converse(talk, model, choice, library, sessions, name, stats, files)
         return
     try:
         once(talk, attach.together(text, files), stats=stats, as_json=as_json)
     finally:
-        if session and talk.turns:
-            sessions.write(session, model, talk.messages)
+        if name and talk.turns:
+            keep(sessions, name, model, talk)
+
+
+def alone(option: str, **others: Any) -> None:
+    """Raise BadValue for what was given beside an option that stands alone."""
+    words = {"goes_on": "--continue", "model": "MODEL", "prompt": "PROMPT"}
+    for name, value in others.items():
+        if value:
+            shown = words.get(name, f"--{name}")
+            raise BadValue(f"`{option}` stands alone, without `{shown}`", f"Leave `{shown}` out")
+
+
+def refuse_beside_raw(system: str | None, think: bool | None) -> None:
+    """Raise PromptError for what only a chat template has a place for."""
+    if system:
+        raise PromptError(
+            "`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out"
+        )
+    if think is not None:
+        shown = "--think" if think else "--no-think"
+        raise PromptError(f"`--raw` has no place for `{shown}`", f"Leave `{shown}` out, or `--raw`")
+
+
+def given_sampling(
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+    repetition_penalty: float | None,
+) -> dict[str, Any]:
+    """Return the settings of the sampler that were given; raises BadValue, before anything is fetched."""
+    from localspec.chat import sampling_of
+
+    settings = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+    sampling_of({}, given | {"temperature": given.get("temperature", 1.0)})
+    return given
+
+
+def checked(choice: Choice, given: dict[str, Any], seed: int | None, form: str | None) -> Choice:
+    """Return a choice, tuned where nothing was asked for; raises what a wrong one raises."""
+    from localspec.choosing import STANDARD, Choice
+
+    choice = replace(choice, tuned=choice == Choice())  # what was asked for is not second-guessed
+    choice.check()
+    if choice.decoding != STANDARD:
+        refuse_idle(choice.decoding, given | ({} if seed is None else {"seed": seed}))
+        if form:
+            raise BadValue(
+                f"`--decoding {choice.decoding}` keeps to no schema or grammar", "Leave one of them out"
+            )
+    return choice
+
+
+def converse(
+    talk: Chat,
+    model: str,
+    choice: Choice,
+    library: Library,
+    sessions: Sessions,
+    name: str | None,
+    stats: bool,
+    files: list[Attached],
+) -> None:
+    """Talk on a terminal; an answer that is held to a form is shown as it is, without Markdown."""
+    from localspec.cli.talk import loop
+
+    markdown = sys.stdout.isatty() and console.coloured() and talk.grammar is None
+    loop.begin(
+        loop.Talk(
+            talk,
+            model,
+            choice,
+            library,
+            sessions,
+            name,
+            after,
+            tell,
+            stats=stats,
+            markdown=markdown,
+            files=files,
+        )
+    )
+
+
+def keep(sessions: Sessions, name: str, model: str, talk: Chat) -> None:
+    """Write one answer's conversation; say so where it had to be kept under another name."""
+    kept = sessions.write(name, model, talk.messages)
+    if kept != name:
+        console.say(f"`{name}` went on elsewhere: this is kept as `{kept}`")
 
 
 def show_sessions(as_json: bool) -> None:
     """Print the conversations that are kept, the latest first."""
+    from localspec.cli.talk.screen import printable
     from localspec.library import Library
     from localspec.sessions import Sessions
 
@@ -208,7 +276,7 @@ def show_sessions(as_json: bool) -> None:
     if not found:
         console.say("No conversations yet")
     for one in found:
-        print(f"{one.name:<20} {one.updated}  {one.model:<20} {one.first}")
+        print(printable(f"{one.name:<20} {one.updated}  {one.model:<20} {one.first}"))
 
 
 def described(kept: Kept) -> dict[str, Any]:
@@ -219,8 +287,10 @@ def described(kept: Kept) -> dict[str, Any]:
 
 def tell(file: Attached, runtime: Runtime) -> None:
     """Say what a file adds to the question."""
+    from localspec.cli.talk.screen import printable
+
     tokens = len(runtime.encode(file.text, raw=False))
-    line = f"{file.path}: {len(file.text):,} characters, {tokens:,} tokens"
+    line = f"{printable(str(file.path))}: {len(file.text):,} characters, {tokens:,} tokens"
     console.say(console.paint(line, console.DIM))
 
 
@@ -255,8 +325,7 @@ def asked(prompt: str | None) -> str | None:
 
 def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
     """Print one answer."""
-    from localspec.cli.talk.screen import PlainWriter, stream
-    from localspec.core.thinking import Thinking
+    from localspec.cli.talk.screen import stream, writer
 
     answer, rounds = talk.ask(text)
     if as_json:
@@ -268,17 +337,20 @@ def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
             values |= {"text": said["content"], "reasoning": thought}
         print(json.dumps(values, ensure_ascii=False))
     else:
-        aside = sys.stderr if sys.stderr.isatty() else None
-        out = PlainWriter(sys.stdout, aside, safe=sys.stdout.isatty())
-        thinking = None if talk.raw else Thinking(talk.begins_in_thought)
-        for _ in stream(rounds, out, thinking=thinking):
+        out = writer(sys.stdout, markdown=False, thoughts=True)
+        for _ in stream(rounds, out, thinking=talk.splitter()):
             pass
-    _after(answer, talk.runtime, stats)
+    after(answer, talk, stats)
 
 
-def _after(answer: Answer, runtime: Runtime, stats: bool) -> None:
+def after(answer: Answer, talk: Chat, stats: bool) -> None:
+    """Say what is to be said after an answer."""
+    runtime = talk.runtime
     if answer.full:
         console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")
+    if talk.grammar and answer.finish_reason == "length":
+        more = "" if answer.full else ", `--max-tokens` gives it more room"
+        console.say(f"The answer is cut, so it does not fit its schema or grammar{more}")
     if runtime.note:
         console.say(runtime.note)
     if stats:

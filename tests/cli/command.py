@@ -8,6 +8,7 @@ import pty
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -111,16 +112,20 @@ class Localspec:
 
 
 class Terminal:
-    """A process on a pseudo terminal."""
+    """A process on a pseudo terminal of 100 columns and 40 rows."""
 
-    def __init__(self, localspec: Localspec, *arguments: str, **more: str) -> None:
+    def __init__(
+        self, localspec: Localspec, *arguments: str, folder: Path | None = None, **more: str
+    ) -> None:
         self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (40, 100))
         self.process = subprocess.Popen(
             [sys.executable, "-c", ON_TERMINAL, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             env=localspec.environment(**more),
+            cwd=folder,
         )
         os.close(theirs)
         self.shown = ""

@@ -180,7 +180,10 @@ def test_a_wrong_variable_is_named(configured: Configured) -> None:
     )
     configured.run(*arguments, LOCALSPEC_CONFIG="/none/x").refused(2, "no file `/none/x`", "config set")
     told = configured.run("config", LOCALSPEC_DEVCE="x")
-    assert (told.code, told.err) == (0, "`LOCALSPEC_DEVCE` sets nothing. Did you mean `LOCALSPEC_DEVICE`?\n")
+    assert (told.code, told.err) == (
+        0,
+        "`LOCALSPEC_DEVCE` sets nothing. Did you mean `LOCALSPEC_DEVICE` or `LOCALSPEC_DIALECT`?\n",
+    )
 
 
 def test_what_only_the_command_can_judge_names_the_place_too(configured: Configured) -> None:

@@ -1,11 +1,9 @@
-"""Ctrl-C, closed pipes, and a conversation on a terminal."""
+"""Ctrl-C, closed pipes, and what a terminal is shown."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,54 +62,6 @@ def test_a_reader_that_was_never_there(localspec: Localspec) -> None:
         os.close(writing)
     assert done.returncode != 0
     assert done.stderr == b""
-
-
-def test_a_conversation(localspec: Localspec, terminal: Open) -> None:
-    talk = terminal(localspec, "chat", MODEL, "--stats", "--max-tokens", "300", "--draft", "off")
-    talk.until("> ")
-    talk.type("Say hello.\n")
-    first = talk.until(" a second")
-    talk.until("> ")
-    talk.type("Write a very long story about a lighthouse, with many words.\n")
-    talk.until("\n")
-    for _ in range(4):  # words of the answer
-        talk.until(" ")
-    talk.type("\x03")
-    second = talk.until(" a second")
-    talk.until("> ")
-    talk.type("What did I ask first?\n")
-    third = talk.until(" a second")
-    talk.until("> ")
-    talk.type("\x04")
-    assert talk.end() == 0
-    prompts, answers = zip(*(numbers(turn) for turn in (first, second, third)), strict=True)
-    assert answers[1] < 300  # stopped
-    assert prompts[0] < prompts[1] < prompts[2]  # each turn knows those before
-    assert prompts[2] >= prompts[1] + answers[1]  # and what was said before Ctrl-C
-    assert "Traceback" not in talk.shown
-
-
-def numbers(turn: str) -> tuple[int, int]:
-    """Return the tokens of prompt and answer that a turn's statistics tell."""
-    found = re.search(r"prompt (\d+) tokens .* answer (\d+) tokens", turn)
-    assert found is not None, turn
-    return int(found[1]), int(found[2])
-
-
-def test_ctrl_c_at_the_prompt_and_empty_lines_do_not_end_it(localspec: Localspec, terminal: Open) -> None:
-    talk = terminal(localspec, "chat", MODEL)
-    talk.until("> ")
-    talk.type("half a questio")
-    talk.until("questio")
-    time.sleep(1)  # between a key and waiting for the next one, readline keeps a signal until that comes
-    talk.type("\x03")
-    talk.until("Ctrl-D leaves")
-    talk.until("> ")
-    talk.type("\n")
-    talk.until("> ")
-    talk.type("\x04")
-    assert talk.end() == 0
-    assert "Traceback" not in talk.shown
 
 
 def test_json_on_a_terminal_needs_a_prompt(localspec: Localspec, terminal: Open) -> None:

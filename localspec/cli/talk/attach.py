@@ -31,21 +31,29 @@ class Attached:
 def read(path: Path) -> Attached:
     """Return a file of text; raises PromptError for what is missing, no text, or very large."""
     try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
+        with path.open("rb") as file:  # a pipe too, which tells no size
+            held = file.read(MOST_BYTES + 1)
+        if len(held) > MOST_BYTES:
             raise PromptError(
-                f"`{path}` has {size:,} bytes, more than any context holds", "Choose a part of it"
+                f"`{path}` has over {MOST_BYTES:,} bytes, more than any context holds",
+                "Choose a part of it",
             )
-        text = path.read_bytes().decode("utf-8-sig")
+        text = held.decode("utf-8-sig")
     except FileNotFoundError:
         raise PromptError(f"There is no file `{path}`", "Check the path") from None
     except UnicodeDecodeError:
-        raise PromptError(f"`{path}` is no text", "Only text can be read, in UTF-8") from None
+        raise _no_text(path) from None
     except OSError as error:
         raise PromptError(f"`{path}` cannot be read: {error.strerror}", "Check the path") from None
+    if "\0" in text:
+        raise _no_text(path)
     if not text.strip():
-        raise PromptError(f"`{path}` is empty", None)
+        raise PromptError(f"`{path}` is empty", "Name a file that has something in it")
     return Attached(path, text)
+
+
+def _no_text(path: Path) -> PromptError:
+    return PromptError(f"`{path}` is no text", "Only text can be read, in UTF-8")
 
 
 def named(text: str) -> list[Path]:

@@ -42,11 +42,11 @@ def is_command(text: str) -> bool:
 
 def run(talk: Talk, text: str) -> None:
     """Run a command; raises UnknownName for one that does not exist, and what is wrong with its argument."""
-    name, _, argument = text[1:].strip().partition(" ")
+    name, *rest = text[1:].strip().split(None, 1) or [""]
     if name not in COMMANDS:
         near = suggestion(name, COMMANDS).replace("`", "`/", 1)
         raise PromptError(f"There is no command `/{name}`", near if len(near) < 40 else "See /help")
-    COMMANDS[name].run(talk, argument.strip())
+    COMMANDS[name].run(talk, "".join(rest).strip())
 
 
 def complete(talk: Talk, line: str) -> list[str]:
@@ -70,8 +70,9 @@ def _help(talk: Talk, argument: str) -> None:
 
 def _clear(talk: Talk, argument: str) -> None:
     talk.chat.clear()
-    talk.name = None
-    console.say("A new conversation; the last one is kept")
+    kept = f"; the last one is kept as `{talk.name}`" if talk.name and talk.keeps else ""
+    talk.name, talk.last, talk.rounds = None, None, []
+    console.say(f"A new conversation{kept}")
 
 
 def _system(talk: Talk, argument: str) -> None:
@@ -163,17 +164,18 @@ def _save(talk: Talk, argument: str) -> None:
     if argument:
         if talk.sessions.has(argument) and argument != talk.name:
             raise BadValue(f"There is a conversation `{argument}` already", "Choose another name")
-        talk.sessions.write(argument, talk.model, talk.chat.messages)
-        talk.name = argument
+        talk.name = talk.sessions.write(argument, talk.model, talk.chat.messages)
     if talk.name is None:
         raise PromptError("Nothing was asked yet", None)
     console.say(f"Kept as `{talk.name}`; go on with: localspec chat --session {talk.name}")
 
 
 def _load_session(talk: Talk, argument: str) -> None:
+    from localspec.cli.talk.screen import printable
+
     if not argument:
         for one in talk.sessions.all():
-            console.say(f"  {one.name:<20} {one.updated}  {one.first}")
+            console.say(printable(f"  {one.name:<20} {one.updated}  {one.first}"))
         return
     model, messages = talk.sessions.read(argument)
     if model != talk.model:
@@ -192,7 +194,7 @@ def _undo(talk: Talk, argument: str) -> None:
 def _retry(talk: Talk, argument: str) -> None:
     if talk.chat.seed is not None or talk.chat.sampling.greedy:
         console.say("The same answer is to be expected: /set temperature 0.7, or /set seed random")
-    talk.answer(talk.chat.retry)
+    talk.answer(talk.chat.retry, keep=1)
 
 
 def _copy(talk: Talk, argument: str) -> None:

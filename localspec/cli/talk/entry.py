@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,25 @@ class Entry:
         """Return what was typed; raises EOFError at the end of the input, KeyboardInterrupt for Ctrl-C."""
         text = self._session.prompt(PROMPT) if self._session else _plainly()
         return unquoted(printable(text))
+
+
+@contextmanager
+def no_echo() -> Iterator[None]:
+    """Show no keys that are pressed meanwhile: they would stand amid an answer. They are read later."""
+    try:
+        import termios
+
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+    except (ImportError, OSError, ValueError, AttributeError, termios.error):
+        yield
+        return
+    quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    termios.tcsetattr(number, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(number, termios.TCSANOW, before)
 
 
 def unquoted(text: str) -> str:
@@ -82,7 +102,6 @@ def _session(history: Path, complete: Complete) -> Any:
     from prompt_toolkit.filters import Condition
     from prompt_toolkit.history import FileHistory, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-    from prompt_toolkit.output import create_output
 
     class Known(Completer):
         def get_completions(self, document: Document, event: Any) -> Iterable[Completion]:
@@ -99,12 +118,12 @@ def _session(history: Path, complete: Complete) -> Any:
 
     @keys.add("enter", filter=Condition(lambda: unfinished(session.default_buffer.text)))
     def _go_on(event: KeyPressEvent) -> None:
-        event.current_buffer.newline()
+        event.current_buffer.newline(copy_margin=False)
 
     try:
         history.parent.mkdir(parents=True, exist_ok=True)
-        history.touch()
-        kept: Any = FileHistory(history)
+        history.touch(mode=0o600)
+        kept: Any = FileHistory(history) if history.is_file() else InMemoryHistory()
     except OSError:
         kept = InMemoryHistory()
     session: Any = PromptSession(
@@ -114,6 +133,20 @@ def _session(history: Path, complete: Complete) -> Any:
         key_bindings=keys,
         enable_open_in_editor=True,
         prompt_continuation="  ",
-        output=create_output(stdout=sys.stdout if sys.stdout.isatty() else sys.stderr),
+        output=_output(),
     )
     return session
+
+
+def _output() -> Any:
+    """Return where the prompt is drawn, without asking the terminal where its cursor is.
+
+    Some answer late or never, and then the answer stands amid the text, or a warning does.
+    """
+    from prompt_toolkit.output import create_output
+    from prompt_toolkit.output.vt100 import Vt100_Output
+
+    output = create_output(stdout=sys.stdout if sys.stdout.isatty() else sys.stderr)
+    if isinstance(output, Vt100_Output):
+        output.enable_cpr = False
+    return output

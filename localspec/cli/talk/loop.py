@@ -7,12 +7,11 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localspec.cli import console
 from localspec.cli.talk import attach, commands, screen
-from localspec.cli.talk.entry import Entry, paths
-from localspec.core.thinking import Thinking
+from localspec.cli.talk.entry import Entry, no_echo, paths
 from localspec.errors import ContextFull, EmptyPrompt, LocalspecError, StorageError
 
 if TYPE_CHECKING:
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
     from localspec.runtime import Answer, Runtime
     from localspec.sessions import Sessions
 
-KEPT_EVERY = 1.0  # seconds between two writes of an answer that is being written
+KEPT_EVERY = 0.2  # seconds between two writes of an answer that is being written, at least
+SHARE = 20.0  # and so many times what a write takes
+FILLED = 7 / 8  # of the context: more is not left filled when turns are dropped
+ROOM = 1 / 4  # of the context, for a summary
 FULL = "The context is full. [d]rop the oldest turns, [s]um them up, or Enter to stop: "
 
 
@@ -37,7 +39,7 @@ class Talk:
     library: Library
     sessions: Sessions
     name: str | None  # under which it is kept, None until then
-    after: Callable[[Answer, Runtime, bool], None]  # says what is to be said after an answer
+    after: Callable[[Answer, Chat, bool], None]  # says what is to be said after an answer
     tell: Callable[[attach.Attached, Runtime], None]  # says what a file adds
     stats: bool = False
     thoughts: bool = True
@@ -92,42 +94,57 @@ class Talk:
         whole = attach.together(text, files)
         if not whole.strip():
             raise EmptyPrompt
-        self.answer(lambda: self.chat.ask(whole))
-        self.files = []
+        if self.answer(lambda: self.chat.ask(whole)):
+            self.files = []
 
-    def answer(self, begin: Callable[[], Reply]) -> None:
-        """Show the answer that `begin` begins; where the context is full, the user chooses what goes."""
-        while True:
-            try:
-                answer, rounds = begin()
-                break
-            except ContextFull as error:
-                if not self.make_room(error):
-                    return
+    def answer(self, begin: Callable[[], Reply], keep: int = 0) -> bool:
+        """Show the answer that `begin` begins, and tell whether there was one.
+
+        Where the context is full the user chooses what goes, but for the last `keep` turns; where nothing
+        helps, all turns stay.
+        """
+        held = self.chat.messages
+        try:
+            while True:
+                try:
+                    answer, rounds = begin()
+                    break
+                except ContextFull as error:
+                    if not self.make_room(error, keep):
+                        self.chat.messages = held
+                        return False
+        except BaseException:
+            self.chat.messages = held
+            raise
         self.show(answer, rounds)
+        return True
 
     def show(self, answer: Answer, rounds: Generator[Round, None, None]) -> None:
         """Show an answer as it streams and keep it; Ctrl-C stops it, and what there is stays."""
         self.last, self.rounds = answer, []
-        self.keep()
         out = screen.writer(sys.stdout, markdown=self.markdown, thoughts=self.thoughts)
-        thinking = Thinking(self.chat.begins_in_thought) if not self.chat.raw else None
-        kept = monotonic()
         try:
-            with closing(screen.stream(rounds, out, thinking=thinking)) as shown:
+            self.keep()
+            with (
+                no_echo(),
+                closing(screen.stream(rounds, out, thinking=self.chat.splitter())) as shown,
+            ):
+                due = monotonic() + KEPT_EVERY
                 for last in shown:
                     self.rounds.append(last)
-                    if monotonic() - kept > KEPT_EVERY:
+                    if (now := monotonic()) > due:
                         self.keep(answer.text)
-                        kept = monotonic()
+                        due = monotonic() + max(KEPT_EVERY, SHARE * (monotonic() - now))
         except KeyboardInterrupt:
             pass
         finally:
             self.keep()
-        self.after(answer, self.chat.runtime, self.stats)
+        self.after(answer, self.chat, self.stats)
 
-    def make_room(self, error: ContextFull) -> bool:
-        """Ask what is to go; tell whether there is room now."""
+    def make_room(self, error: ContextFull, keep: int) -> bool:
+        """Ask what is to go; tell whether it went. Raises the error where there is nothing that could go."""
+        if len(self.chat.turns) <= keep:
+            raise error
         console.say(f"{error.message}.")
         sys.stderr.write(FULL)
         sys.stderr.flush()
@@ -136,41 +153,46 @@ class Talk:
         except EOFError:
             word = ""
         if word in ("d", "drop"):
-            gone = self.chat.drop_oldest()
-            console.say(f"{gone} messages are left out" if gone else "There is but one turn left")
-            return gone > 0
-        if word in ("s", "sum"):
-            self.sum_up()
-            return True
-        console.say("Nothing was asked")
-        return False
+            pending = error.tokens - self.chat.usage().used
+            self.drop(keep, pending)
+        elif word in ("s", "sum"):
+            self.sum_up(keep)
+        else:
+            console.say("Nothing was asked, and nothing is gone")
+            return False
+        return True
 
-    def sum_up(self) -> None:
-        """Have the model sum up the turns, so many of the latest ones as there is room for."""
-        while True:
-            try:
-                answer, rounds = self.chat.summarise()
+    def drop(self, keep: int, pending: int) -> None:
+        """Forget the oldest turns until there is room for `pending` tokens and an answer."""
+        gone = 0
+        while not gone or self.chat.usage().used + pending > self.chat.runtime.engine.context * FILLED:
+            dropped = self.chat.drop_oldest(keep)
+            if not dropped:
                 break
-            except ContextFull:
-                if not self.chat.drop_oldest():
-                    raise
+            gone += dropped
+        if gone:
+            console.say(f"{gone} messages are left out")
+
+    def sum_up(self, keep: int) -> None:
+        """Have the model sum up the turns, so many of the latest ones as there is room for."""
+        if self.chat.usage().used > self.chat.runtime.engine.context * (1 - ROOM):
+            self.drop(keep, 0)
+        _, rounds = self.chat.summarise(keep)
         out = screen.PlainWriter(sys.stderr, safe=True)
-        with closing(rounds):
-            for last in rounds:
-                out.push(last.text)
-        out.end()
-        self.keep()
+        with no_echo():
+            for _ in screen.stream(rounds, out, thinking=None):
+                pass
 
     def keep(self, partial: str = "") -> None:
         """Write the conversation, with what there is of an answer; where that fails, say so once."""
         if not self.keeps:
             return
-        messages: list[dict[str, Any]] = list(self.chat.messages)
-        if partial:
-            messages.append({"role": "assistant", "content": partial})
+        messages = [*self.chat.messages, *([self.chat.message(partial)] if partial else [])]
         try:
-            self.name = self.name or self.sessions.begin(self.model)
-            self.sessions.write(self.name, self.model, messages)
+            name = self.name or self.sessions.begin(self.model)
+            self.name = self.sessions.write(name, self.model, messages)
+            if self.name != name:
+                console.say(f"`{name}` went on elsewhere: this is kept as `{self.name}`")
         except StorageError as error:
             self.keeps = False
             console.say("This conversation is not kept:")
@@ -182,4 +204,6 @@ def begin(talk: Talk) -> None:
     name = talk.chat.runtime.model.name
     said = f"{name}. Ctrl-C stops an answer, Ctrl-D leaves, /help lists what else there is."
     console.say(console.paint(said, console.DIM))
+    if talk.chat.turns:
+        commands.retold(talk.chat.messages)
     talk.run()

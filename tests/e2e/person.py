@@ -1,0 +1,79 @@
+"""Somebody at a terminal: types, and reads what stands on the screen."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyte
+from command import SECONDS, Localspec, Terminal
+
+COLUMNS, ROWS = 100, 40
+ASKS, ANSWERS = "\x1b[?2004h", "\x1b[?2004l"  # the prompt takes pastes, and no more
+
+
+class Person(Terminal):
+    """The command on a terminal whose screen is known."""
+
+    def __init__(self, localspec: Localspec, *arguments: str, folder: Path, **more: str) -> None:
+        self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000)
+        self._stream = pyte.Stream(self._screen)
+        self._mark = 0  # the lines that were there when the prompt came
+        super().__init__(localspec, *arguments, folder=folder, **more)
+
+    def ready(self) -> str:
+        """Wait for the prompt; return what was shown above it since the last time."""
+        self.until(ASKS)
+        self.sees(lambda: self._cursor_line.startswith(">"))
+        mark, self._mark = self._mark, len(self.lines())
+        return "\n".join(self.lines()[mark:-1])
+
+    def say(self, text: str, end: str = "\r") -> str:
+        """Type at the prompt and return what is shown until the next one, without what was typed."""
+        self.type(text + end)
+        self.until(ANSWERS)
+        return self.ready()
+
+    def begin(self, text: str) -> None:
+        """Type at the prompt, and do not wait for what is answered."""
+        self.type(text + "\r")
+        self.until(ANSWERS)
+
+    def leave(self) -> int:
+        """Press Ctrl-D and return the exit code."""
+        self.type("\x04")
+        return self.end()
+
+    def sees(self, wanted: object) -> None:
+        """Wait until a text is on the screen, or until a function says so."""
+        end = time.monotonic() + SECONDS
+        while not (wanted() if callable(wanted) else str(wanted) in self.text()):
+            assert time.monotonic() < end, f"no {wanted!r} in {self.text()}"
+            assert self._more(), f"it ended before {wanted!r}: {self.text()}"
+
+    def text(self) -> str:
+        """Return what is shown, and what scrolled away."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return all lines down to the cursor."""
+        gone = ["".join(line[at].data for at in range(COLUMNS)) for line in self._screen.history.top]
+        shown = [*gone, *self._screen.display[: self._screen.cursor.y + 1]]
+        return [line.rstrip() for line in shown]
+
+    def colours(self, text: str) -> set[str]:
+        """Return the colours in which a text stands on the screen."""
+        for row, line in enumerate(self._screen.display):
+            if (at := line.find(text)) >= 0:
+                return {self._screen.buffer[row][at + one].fg for one in range(len(text))}
+        raise AssertionError(f"no {text!r} in {self.text()}")
+
+    @property
+    def _cursor_line(self) -> str:
+        return str(self._screen.display[self._screen.cursor.y])
+
+    def _more(self) -> bool:
+        at = len(self.shown)
+        more = super()._more()
+        self._stream.feed(self.shown[at:])
+        return more

@@ -1,0 +1,202 @@
+"""A conversation: its turns, what is kept of them, what goes when the context is full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import models
+from localspec.chat import SUMMARY, Chat, Reply, sampling_of
+from localspec.choosing import Choice
+from localspec.core.sampler import Sampling
+from localspec.core.thinking import Said
+from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError
+from localspec.library import Library, Silent
+from localspec.runtime import Runtime
+
+CONTEXT = 400
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """SmolLM2 with little room."""
+    library = Library(tmp_path_factory.mktemp("home"))
+    choice = Choice(engine=f"llamacpp:context={CONTEXT}", draft="off")
+    return Runtime(str(models.smollm2_gguf()), choice, library, Silent())
+
+
+@pytest.fixture
+def chat(runtime: Runtime) -> Chat:
+    return Chat(runtime, sampling=Sampling(), max_tokens=8)
+
+
+def said(reply: Reply) -> str:
+    answer, rounds = reply
+    for _ in rounds:
+        pass
+    return answer.text
+
+
+def roles(chat: Chat) -> list[str]:
+    return [message["role"] for message in chat.messages]
+
+
+def test_turns_are_kept_and_read_once(chat: Chat) -> None:
+    first = said(chat.ask("What is the capital of France?"))
+    assert [message["content"] for message in chat.messages] == ["What is the capital of France?", first]
+    before = chat.usage()
+    assert before.reused < before.used < before.context == CONTEXT
+    said(chat.ask("And of Italy?"))
+    after = chat.usage()
+    assert before.used < after.used
+    assert after.reused > before.used
+    assert chat.turns == [0, 2]
+
+
+def test_a_turn_that_was_stopped_keeps_its_part(chat: Chat) -> None:
+    answer, rounds = chat.ask("Count to a hundred.")
+    next(rounds)
+    rounds.close()
+    assert chat.messages[-1] == {"role": "assistant", "content": answer.text}
+    assert answer.finish_reason == "interrupted"
+    said(chat.ask("Go on."))
+    assert roles(chat) == ["user", "assistant"] * 2
+
+
+def test_a_turn_that_never_began_has_an_empty_answer(chat: Chat) -> None:
+    chat.ask("Hello")[1].close()
+    said(chat.ask("Hello again"))
+    assert roles(chat) == ["user", "assistant"] * 2
+    assert chat.messages[1]["content"] == ""
+
+
+def test_undo_and_retry(chat: Chat) -> None:
+    for refused in (chat.undo, chat.retry):
+        with pytest.raises(PromptError, match="Nothing was asked yet"):
+            refused()
+    chat.system = "Be brief."
+    first = said(chat.ask("Name a colour."))
+    said(chat.ask("Name an animal."))
+    assert chat.undo() == "Name an animal."
+    assert said(chat.retry()) == first  # greedy
+    assert roles(chat) == ["system", "user", "assistant"]
+    chat.clear()
+    assert roles(chat) == ["system"]
+    assert chat.system == "Be brief."
+    chat.system = None
+    assert chat.messages == []
+
+
+def test_what_cannot_be_asked_changes_nothing(chat: Chat) -> None:
+    said(chat.ask("Hello"))
+    before = list(chat.messages)
+    with pytest.raises(EmptyPrompt):
+        chat.ask(" \n")
+    with pytest.raises(ContextFull):
+        chat.ask("word " * CONTEXT)
+    chat.stop = ("",)
+    for begin in (lambda: chat.ask("Hello"), chat.retry):
+        with pytest.raises(BadValue):
+            begin()
+    assert chat.messages == before
+
+
+def test_the_oldest_goes_first_and_the_last_when_it_may(chat: Chat) -> None:
+    chat.system = "Be brief."
+    for number in range(3):
+        chat.messages += [{"role": "user", "content": f"{number}"}, {"role": "assistant", "content": "yes"}]
+    assert chat.drop_oldest() == 2
+    assert [message["content"] for message in chat.messages] == ["Be brief.", "1", "yes", "2", "yes"]
+    assert chat.drop_oldest(keep=2) == 0
+    assert chat.drop_oldest(keep=1) == 2
+    assert chat.drop_oldest(keep=1) == 0
+    assert chat.drop_oldest() == 2
+    assert chat.drop_oldest() == 0
+    assert roles(chat) == ["system"]
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_summary_stands_for_the_turns(chat: Chat, keep: int) -> None:
+    chat.system = "Be brief."
+    said(chat.ask("My name is Ada."))
+    said(chat.ask("I live in Paris."))
+    last = chat.messages[-2:] if keep else []
+    summary = said(chat.summarise(keep))
+    assert summary.strip()
+    assert chat.messages == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": SUMMARY},
+        {"role": "assistant", "content": summary.strip()},
+        *last,
+    ]
+    said(chat.ask("What is my name?"))
+
+
+def test_a_summary_that_is_stopped_changes_nothing(chat: Chat) -> None:
+    said(chat.ask("My name is Ada."))
+    before = list(chat.messages)
+    _, rounds = chat.summarise()
+    next(rounds)
+    rounds.close()
+    assert chat.messages == before
+
+
+def test_raw_goes_on_with_the_text_itself(runtime: Runtime) -> None:
+    chat = Chat(runtime, sampling=Sampling(), max_tokens=4, raw=True)
+    said(chat.ask("The capital of France is"))
+    assert chat.prompt(chat.messages)[:5] == runtime.encode("The capital of France is", raw=True)
+    assert chat.splitter() is None
+    assert chat.note is None
+    with pytest.raises(PromptError, match="no chat template"):
+        Chat(runtime, sampling=Sampling(), raw=True, system="Be brief.")
+
+
+def test_a_model_without_a_template_is_told(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(runtime.model), "template", lambda self: None)
+    chat = Chat(runtime, sampling=Sampling(), max_tokens=4)
+    assert chat.raw
+    assert chat.note is not None
+    assert "has no chat template" in chat.note
+    assert said(chat.ask("One, two,"))
+
+
+def test_thinking_needs_a_switch(chat: Chat) -> None:
+    assert not chat.can_think
+    with pytest.raises(BadValue, match="no switch for thinking"):
+        chat.thinking = True
+    chat.thinking = None
+
+
+def test_a_thought_is_no_part_of_the_history(chat: Chat) -> None:
+    message = chat.message("<think>\nhm\n</think>\n\nYes")
+    assert message == {"role": "assistant", "content": "Yes", "reasoning_content": "hm"}
+    chat.begins_in_thought = True
+    assert chat.message("hm</think>Yes")["content"] == "Yes"
+    splitter = chat.splitter()
+    assert splitter is not None
+    assert splitter.push("hm</think>Yes") == [Said("hm", thought=True), Said("Yes")]
+    chat.grammar = "start: /x/"
+    assert chat.message("x") == {"role": "assistant", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("makers", "asked", "expected"),
+    [
+        ({}, {}, Sampling()),
+        ({"do_sample": True, "top_k": 5}, {}, Sampling(temperature=1.0, top_k=5)),
+        ({"do_sample": True, "top_k": 5}, {"temperature": 0.0}, Sampling()),
+        ({"temperature": 0.6, "repetition_penalty": 1.1}, {}, Sampling(repetition_penalty=1.1)),
+        ({}, {"temperature": 0.5, "top_p": 0.9}, Sampling(temperature=0.5, top_p=0.9)),
+    ],
+)
+def test_sampling_is_the_users_then_the_makers(
+    makers: dict[str, Any], asked: dict[str, Any], expected: Sampling
+) -> None:
+    assert sampling_of(makers, asked) == expected
+
+
+def test_nothing_here_needs_a_home(chat: Chat, tmp_path: Path) -> None:
+    said(chat.ask("Hello"))
+    assert list(tmp_path.iterdir()) == []
