@@ -7,7 +7,9 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 from localspec.agent.folder import Folder
@@ -17,6 +19,7 @@ MOST = 16_000  # characters that a tool tells at once
 SHORT = 3_000  # characters of a file that is shown where an edit does not fit it
 LINES = 400
 FILES = 200
+SECONDS = 20.0  # that a search may take
 NO_END = "\\ No newline at end of file"
 FOUND = 100
 LINE = 300
@@ -75,7 +78,7 @@ class Files:
         old: Annotated[str, "text that is in the file once, exactly; empty for the file's end"],
         new: Annotated[str, "text in its place"],
     ) -> str:
-        """Replace a text in a file by another one, or add text at its end."""
+        """Change a file: replace a text in it by another one, or add text at its end."""
         _, after = self._edited(path, old, new)
         written(self._folder.writable(path), after)
         return f"`{path}` is changed"
@@ -85,9 +88,9 @@ class Files:
         place = self._folder.place(path)
         if not place.exists():
             raise ToolFailed(f"There is no folder `{path}`")
-        found = self._folder.files(place)
+        found = list(islice(self._folder.files(place), FILES + 1))
         lines = [f"{self._folder.name(file)} ({_size(file)})" for file in found[:FILES]]
-        more = f"({len(found) - FILES} more files)" if len(found) > FILES else ""
+        more = f"(more than {FILES} files: look in one folder)" if len(found) > FILES else ""
         return "\n".join([*lines, more]).strip() or "(no files)"
 
     def search_files(
@@ -102,7 +105,7 @@ class Files:
         if not place.exists():
             raise ToolFailed(f"There is no file or folder `{path}`")
         found: list[str] = []
-        for line in self._matches(place, text):
+        for line in self._matches(place, text, monotonic() + SECONDS):
             if len(found) == FOUND:
                 found.append(f"(more than {FOUND} lines: look in one folder, or for a longer text)")
                 break
@@ -137,8 +140,11 @@ class Files:
             raise ToolFailed("`old` and `new` are the same")
         return before, before.replace(old, new)
 
-    def _matches(self, place: Path, text: str) -> Iterator[str]:
+    def _matches(self, place: Path, text: str, end: float) -> Iterator[str]:
         for file in self._folder.files(place):
+            if monotonic() > end:
+                yield f"(stopped after {SECONDS:g} seconds: look in one folder)"
+                return
             with suppress(ToolFailed):  # files that are no text have no lines
                 for number, line in enumerate(_split(_text(file, file.name)), 1):
                     if text in line:
@@ -211,7 +217,10 @@ def _added(text: str, new: str) -> str:
 
 def _size(file: Path) -> str:
     """Return how long a file is: its lines, where it is a text that is quickly read, and its bytes."""
-    size = file.stat().st_size
+    try:
+        size = file.stat().st_size
+    except OSError:
+        return "gone"
     if size <= COUNTED:
         with suppress(ToolFailed):
             return f"{_lines(_split(_text(file, file.name)))}, {size:,} bytes"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from localspec.errors import BadValue
@@ -10,6 +13,7 @@ from localspec.tools import ToolFailed
 
 HISTORY = {".git", ".hg", ".svn"}  # a program acts on what lies in these, as on `.git/hooks`
 UNSEEN = HISTORY | {"__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
+LOOKED_AT = 2000  # files, for one that was meant
 
 
 class Folder:
@@ -54,23 +58,25 @@ class Folder:
         return found
 
     def name(self, path: Path) -> str:
-        """Return a path as the model knows it."""
-        return path.relative_to(self.root).as_posix()
+        """Return a path as the model knows it; what is no text in it is a question mark."""
+        return path.relative_to(self.root).as_posix().encode("utf-8", "replace").decode()
 
-    def files(self, start: Path) -> list[Path]:
-        """Return the files at and below `start`, sorted; links, and folders that tools keep, are left out."""
+    def files(self, start: Path) -> Iterator[Path]:
+        """Yield the files at and below `start`, sorted; links, and folders that tools keep, are left out."""
         if start.is_file():
-            return [start]
-        found = []
+            yield start
+            return
         for place, folders, names in os.walk(start):
             folders[:] = sorted(name for name in folders if name not in UNSEEN)
-            here = [Path(place) / name for name in sorted(names)]
-            found += [path for path in here if path.is_file() and not path.is_symlink()]
-        return found
+            for path in (Path(place) / name for name in sorted(names)):
+                with suppress(OSError):  # what may not even be looked at
+                    if path.is_file() and not path.is_symlink():
+                        yield path
 
     def _near(self, missing: Path) -> str:
-        same = [self.name(path) for path in self.files(self.root) if path.name == missing.name]
+        here = list(islice(self.files(self.root), LOOKED_AT))
+        same = [path for path in here if path.name == missing.name]
         if same:
-            return f"There is `{same[0]}`"
-        here = [self.name(path) for path in self.files(self.root)[:20]]
-        return f"There is {', '.join(f'`{name}`' for name in here)}" if here else "The folder is empty"
+            return f"There is `{self.name(same[0])}`"
+        names = ", ".join(f"`{self.name(path)}`" for path in here[:20])
+        return f"There is {names}" if here else "The folder is empty"

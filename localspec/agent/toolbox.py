@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from localspec.agent import files, shell, web
-from localspec.agent.folder import Folder
+from localspec.agent.folder import LOOKED_AT, Folder
 from localspec.errors import UnknownName
 from localspec.tools import Tool, imported
 
@@ -33,7 +34,7 @@ def briefed(folder: Folder, task: str) -> tuple[str, list[str]]:
     """
     words = set(re.findall(r"[\w./-]+", task)) | {word.rstrip(".") for word in re.findall(r"[\w./-]+", task)}
     parts, names = [], []
-    for file in folder.files(folder.root):
+    for file in islice(folder.files(folder.root), LOOKED_AT):
         name = folder.name(file)
         if name in words and file.stat().st_size <= BRIEF and (text := files.content(file)) is not None:
             parts.append(f"{name}:\n```\n{text.rstrip()}\n```")

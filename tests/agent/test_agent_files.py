@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.agent import files as files_module
 from localspec.agent.files import LARGEST, MOST, Files, tools
 from localspec.agent.folder import Folder
 from localspec.errors import BadValue
@@ -165,13 +166,18 @@ def test_an_edit_replaces_a_text_exactly(files: Files, root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("old", "said"),
-    [("twoo", "does not have the text"), ("", "does not have"), ("e", "4 times"), ("one", "are the same")],
+    [("twoo", "does not have the text"), ("e", "3 times"), ("one", "are the same")],
 )
 def test_an_edit_that_cannot_be_changes_nothing(files: Files, root: Path, old: str, said: str) -> None:
-    (root / "src" / "a.py").write_text("one\ntwo\nthree\n")
-    with pytest.raises(ToolFailed, match=said if said != "4 times" else "3 times"):
+    with pytest.raises(ToolFailed, match=said):
         files.edit_file("src/a.py", old, "one")
     assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\n"
+
+
+def test_an_edit_of_nothing_adds_at_the_end(files: Files, root: Path) -> None:
+    assert "+four" in files.editing("src/a.py", "", "four\n")
+    files.edit_file("src/a.py", "", "four\n")
+    assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\nfour\n"
 
 
 def test_the_ends_of_lines_stay_as_they_are(files: Files, root: Path) -> None:
@@ -198,10 +204,23 @@ def test_folders_that_tools_keep_are_not_listed(files: Files, root: Path) -> Non
 def test_much_is_told_in_part(files: Files, root: Path) -> None:
     for number in range(250):
         (root / f"f{number:03}").write_text("many\n")
-    assert files.list_files().endswith("(51 more files)")
+    assert files.list_files().endswith("(more than 200 files: look in one folder)")
     assert "more than 100 lines" in files.search_files("many")
     with pytest.raises(ToolFailed):
         files.search_files("")
+
+
+def test_a_search_that_takes_long_is_stopped(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "SECONDS", -1.0)
+    assert files.search_files("one") == "(stopped after -1 seconds: look in one folder)"
+
+
+def test_a_name_that_is_no_text_is_told(files: Files, root: Path) -> None:
+    (root / os.fsdecode(b"caf\xe9.txt")).write_text("one\n")
+    assert "caf?.txt (1 line, 4 bytes)" in files.list_files()
+    assert "caf?.txt:1: one" in files.search_files("one")
+    with pytest.raises(ToolFailed, match="There is no file"):
+        files.read_file("caf?.txt")
 
 
 def test_what_each_tool_does_to_the_world(root: Path) -> None:
