@@ -139,10 +139,14 @@ def test_code_that_is_longer_than_the_screen_keeps_each_line(screen: Callable[..
     assert shown == "\n".join(["Before it:", *code, *(["", "After it"] if "After" in end else [])])
 
 
-def test_a_list_that_is_longer_than_the_screen_keeps_each_item(screen: Callable[..., Screen]) -> None:
-    text = "\n".join(f"{number}. item **{number}**" for number in range(1, 60))
+@pytest.mark.parametrize("between", ["\n", "\n\n"])
+def test_a_list_that_is_longer_than_the_screen_keeps_each_item(
+    screen: Callable[..., Screen], between: str
+) -> None:
+    text = between.join(f"{number}. item **{number}**" for number in range(1, 60))
     shown = written(screen(40, 10), cut(text, 2)).text()
     assert re.findall(r"item (\d+)", shown) == [str(number) for number in range(1, 60)]
+    assert len(shown.splitlines()) == 59
     assert "**" not in shown
 
 

@@ -14,6 +14,7 @@ import pytest
 from command import MODEL, SECONDS, Localspec
 from person import ASKS, Person
 
+from localspec.chat import SUMMARY
 from localspec.sessions import Sessions
 
 SHORT = ("--max-tokens", "24")
@@ -232,24 +233,46 @@ def test_a_killed_answer_is_kept_and_goes_on(sit_down: Sit, fresh_home: Path) ->
 
 def test_where_the_context_is_full_the_user_chooses(sit_down: Sit, fresh_home: Path) -> None:
     person = chat(sit_down, "--engine", "llamacpp:context=256", limit=("--max-tokens", "40"))
-    asked = 0
-    while "[d]rop" not in person.text():
-        person.begin(f"Tell me about the number {asked} and what it is good for, in many words.")
-        person.sees(lambda: "[d]rop" in person.text() or person.shown.endswith("\x1b[?25h"))
-        asked += 1
-        assert asked < 9
+    fill(person)
     before = kept(fresh_home)
     person.type("\n")
     assert "nothing is gone" in person.ready()
     assert kept(fresh_home) == before
-    person.begin("Which number was the first?")
-    person.sees(lambda: person.text().count("[d]rop") == 2)
+
+    fill(person)
     person.type("d\n")
     assert "messages are left out" in person.ready()
     after = kept(fresh_home)
-    assert after[-2] == ("user", "Which number was the first?")
+    assert after[-2][1].startswith("Tell me about")
     assert len(after) < len(before) + 2
     assert after[0] in before[2:]
+
+    fill(person)
+    person.type("s\n")
+    assert "in the model's words" in person.ready()
+    asked, summary, *rest = kept(fresh_home)
+    assert asked == ("user", SUMMARY)
+    assert summary[1]
+    assert [role for role, _ in rest] == ["user", "assistant"]
+
+
+def fill(person: Person) -> None:
+    """Ask until the context is full."""
+    for number in range(9):
+        if overflows(person, f"Tell me about the number {number} and what it is good for, in many words."):
+            return
+    raise AssertionError("the context was never full")
+
+
+def overflows(person: Person, text: str) -> bool:
+    """Ask something; tell whether that did not fit."""
+    choices, mark = person.text().count("[d]rop"), len(person.shown)
+    person.begin(text)
+    person.sees(lambda: person.text().count("[d]rop") > choices or ASKS in person.shown[mark:])
+    full = person.text().count("[d]rop") > choices
+    if not full:
+        person.ready()
+    return full
 
 
 @pytest.mark.parametrize("broken", [b"this is no database, whatever it is called" * 50, None])

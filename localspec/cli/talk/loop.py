@@ -26,7 +26,7 @@ KEPT_EVERY = 0.2  # seconds between two writes of an answer that is being writte
 SHARE = 20.0  # and so many times what a write takes
 FILLED = 7 / 8  # of the context: more is not left filled when turns are dropped
 ROOM = 1 / 4  # of the context, for a summary
-FULL = "The context is full. [d]rop the oldest turns, [s]um them up, or Enter to stop: "
+FULL = "[d]rop the oldest turns, [s]um them up, or Enter to ask nothing: "
 
 
 @dataclass
@@ -178,6 +178,7 @@ class Talk:
         if self.chat.usage().used > self.chat.runtime.engine.context * (1 - ROOM):
             self.drop(keep, 0)
         _, rounds = self.chat.summarise(keep)
+        console.say(console.paint("The turns in the model's words:", console.DIM))
         out = screen.PlainWriter(sys.stderr, safe=True)
         with no_echo():
             for _ in screen.stream(rounds, out, thinking=None):

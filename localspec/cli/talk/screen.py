@@ -162,6 +162,7 @@ class MarkdownWriter:
         elif fence := _INNER_FENCE.match(line):
             self._fence = fence[1]
         elif _ITEM.match(line) and self._shown.tall:
+            self._block = self._block.rstrip("\n") + "\n"  # the list goes on: no blank line in it
             self._take_back(line)
             self._listed = True
         self._block += line + "\n"
