@@ -11,6 +11,7 @@ from localspec.agent.loop import TOKENS, Turn, chosen, reading
 from localspec.chat import opens_thought, sampling_of
 from localspec.choosing import Choice
 from localspec.core.sampler import Sampling
+from localspec.core.thinking import split
 from localspec.errors import MissingExtra, PromptError
 from localspec.library import Library, Silent
 from localspec.runtime import Answer, Runtime
@@ -111,7 +112,9 @@ class _Speaker:
         prompt = self._runtime.model.encode_chat(messages)
         answer, rounds = self._runtime.answer(prompt, **self._given(), stop=stop, grammar=form)
         with closing(rounds):
-            return answer, Turn("".join(last.text for last in rounds))
+            text = "".join(last.text for last in rounds)
+        thought, said = split(text, opens_thought(self._runtime, prompt) and form is None)
+        return answer, Turn(said, thought)
 
     def call(self, messages: list[Any], tools: list[dict[str, Any]]) -> tuple[Answer, Turn]:
         """Return an answer that is calls of `tools`; raises PromptError without a chat template."""
