@@ -25,8 +25,8 @@ TOKENS = 2048  # most of one answer
 FINAL = "final_answer"  # every answer is a call: the last one, of this tool
 SYSTEM = (
     "You are a careful agent. You work in the user's folder by calling tools, one at a time. First read the"
-    " files that matter. Then change them or run them, one small step after another, until the whole task is"
-    " done and checked. Only then call final_answer with what the user asked for."
+    " files that matter. To change a file, call edit_file. Go on, one small step after another, until the"
+    " whole task is done and checked. Only then call final_answer with what the user asked for."
 )
 TRIES = 3  # failed calls in a row until the model may give up
 AGAIN = 3  # calls that were made before, until it is stopped

@@ -52,7 +52,7 @@ class Shell:
         self,
         code: Annotated[str, "Python program; print what you want to know"],
     ) -> str:
-        """Run a Python program in the folder; return what it prints."""
+        """Work something out, such as a sum: run a short Python program; return what it prints."""
         if _COMMAND.match(code):  # models mix the two up
             return self.run_shell(code)
         return self._run([sys.executable, "-"], code)
