@@ -12,7 +12,7 @@ import typer
 
 from localspec.cli import console, options
 from localspec.cli.chat import asked
-from localspec.errors import EmptyPrompt, LocalspecError, PromptError
+from localspec.errors import LocalspecError, PromptError
 
 if TYPE_CHECKING:
     from localspec.agent.folder import Folder
@@ -81,8 +81,8 @@ def agent(
 ) -> None:
     """Put an agent together from the options and give it the task."""
     task = asked(task)
-    if task is not None and not task.strip():
-        raise EmptyPrompt
+    if not (task is None and on_terminal(sys.stdin)) and not (task or "").strip():
+        raise PromptError("The task is empty", f'Type one: localspec agent {model} "..."')
     if task is None and as_json:
         raise PromptError("`--json` needs a task", f'Type one: localspec agent {model} "..." --json')
     from localspec.agent import toolbox
@@ -100,7 +100,7 @@ def agent(
     choice = Choice(engine, draft, lookahead, device=device, threads=threads)
     choice.check()
     check_dialect(dialect)
-    somebody = sys.stdin.isatty() and sys.stderr.isatty()  # who can answer, and sees the question
+    somebody = all(map(on_terminal, (sys.stdin, sys.stderr)))  # who can answer, and sees the question
     permission = Permission(KINDS if yes else [*HARMLESS, *(allow or ())], ask if somebody else None)
     library = Library()
     with ExitStack() as held:
@@ -128,6 +128,11 @@ def agent(
             converse(worker, place, library.home / "tasks", out, stats)
         else:
             work(worker, place, task, out, as_json=as_json, stats=stats)
+
+
+def on_terminal(stream: IO[str] | None) -> bool:
+    """Tell whether a stream is one of a terminal; a closed one is None."""
+    return stream is not None and stream.isatty()
 
 
 def converse(worker: Agent, place: Folder, history: Path, out: IO[str] | None, stats: bool) -> None:

@@ -316,11 +316,18 @@ def refuse_idle(decoding: str, given: dict[str, Any]) -> None:
 
 
 def asked(prompt: str | None) -> str | None:
-    """Return the prompt with what stands on stdin after it, or None when there is neither."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return prompt
-    piped = sys.stdin.read()
-    return f"{prompt}\n\n{piped}" if prompt and piped else prompt or piped
+    """Return the prompt with what stands on stdin after it, or None when there is neither.
+
+    Raises PromptError for what is not UTF-8.
+    """
+    piped = None if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+    if piped:
+        text = f"{prompt}\n\n{piped}" if prompt else piped
+    else:
+        text = piped if prompt is None else prompt
+    if text and any("\ud800" <= one <= "\udfff" for one in text):  # bytes that are no text, to Python
+        raise PromptError("What was asked is not UTF-8 text", "Check where it is from, and convert it")
+    return text
 
 
 def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:

@@ -231,6 +231,7 @@ def test_ctrl_c_ends_a_task_and_the_transcript_says_so(
         (["do", "--lookahead", "fixd"], 2, "`fixd`"),
         ([" "], 1, "is empty"),
         (["--json"], 1, "is empty"),
+        (["do \udcff"], 1, "is not UTF-8 text"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
