@@ -13,6 +13,7 @@ from localspec.choosing import Choice
 from localspec.core.sampler import Sampling
 from localspec.core.thinking import Said
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError
+from localspec.formats.template import ChatTemplate
 from localspec.library import Library, Silent
 from localspec.runtime import Runtime
 
@@ -167,6 +168,24 @@ def test_thinking_needs_a_switch(chat: Chat) -> None:
     with pytest.raises(BadValue, match="no switch for thinking"):
         chat.thinking = True
     chat.thinking = None
+
+
+def test_the_switch_of_a_template_is_set(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+        "{% endfor %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking %}<think>\n"
+        "{% endif %}"
+    )
+    monkeypatch.setattr(type(runtime.model), "template", lambda self: ChatTemplate(source))
+    chat = Chat(runtime, sampling=Sampling(), max_tokens=8)
+    plain = said(chat.ask("Hello"))
+    assert chat.messages[1] == {"role": "assistant", "content": plain}
+    chat.thinking = True
+    thought = said(chat.ask("Hello"))  # SmolLM2 never closes it
+    assert chat.begins_in_thought
+    assert chat.messages[3] == {"role": "assistant", "content": "", "reasoning_content": thought.strip()}
+    chat.thinking = False
+    assert said(chat.retry()) == chat.messages[-1]["content"]
 
 
 def test_a_thought_is_no_part_of_the_history(chat: Chat) -> None:

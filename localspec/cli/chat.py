@@ -111,6 +111,8 @@ def chat(
         alone("--list", model=model, prompt=prompt, file=file, session=session, goes_on=goes_on)
         show_sessions(as_json)
         return
+    if (goes_on or session) and prompt is None and is_question(model):
+        model, prompt = None, model
     text = asked(prompt)
     if text is not None and not text.strip():
         raise EmptyPrompt
@@ -175,6 +177,11 @@ def alone(option: str, **others: Any) -> None:
         if value:
             shown = words.get(name, f"--{name}")
             raise BadValue(f"`{option}` stands alone, without `{shown}`", f"Leave `{shown}` out")
+
+
+def is_question(word: str | None) -> bool:
+    """Tell whether what stands for a model is a question: a conversation that goes on has its model."""
+    return word is not None and len(word.split()) > 1 and not Path(word).exists()
 
 
 def refuse_beside_raw(system: str | None, think: bool | None) -> None:
@@ -321,10 +328,7 @@ def asked(prompt: str | None) -> str | None:
     Raises PromptError for what is not UTF-8.
     """
     piped = None if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
-    if piped:
-        text = f"{prompt}\n\n{piped}" if prompt else piped
-    else:
-        text = piped if prompt is None else prompt
+    text = None if prompt is piped is None else "\n\n".join(filter(None, (prompt, piped)))
     if text and any("\ud800" <= one <= "\udfff" for one in text):  # bytes that are no text, to Python
         raise PromptError("What was asked is not UTF-8 text", "Check where it is from, and convert it")
     return text
@@ -356,7 +360,7 @@ def after(answer: Answer, talk: Chat, stats: bool) -> None:
     if answer.full:
         console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")
     if talk.grammar and answer.finish_reason == "length":
-        more = "" if answer.full else ", `--max-tokens` gives it more room"
+        more = "" if answer.full else "; more `--max-tokens` give it room"
         console.say(f"The answer is cut, so it does not fit its schema or grammar{more}")
     if runtime.note:
         console.say(runtime.note)

@@ -226,7 +226,7 @@ def test_a_killed_answer_is_kept_and_goes_on(sit_down: Sit, fresh_home: Path) ->
     assert [role for role, _ in kept(fresh_home, "tale")] == ["user", "assistant"] * 2
     assert kept(fresh_home, "tale")[1] == ("assistant", part)
     assert other.leave() == 0
-    once = Localspec(fresh_home).chat("And then?", "--session", "tale", *SHORT)
+    once = Localspec(fresh_home).run("chat", "--continue", "And what then?", *SHORT)
     assert once.code == 0
     assert len(kept(fresh_home, "tale")) == 6
 
