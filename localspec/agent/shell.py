@@ -20,7 +20,6 @@ from localspec.tools import Tool, ToolFailed, tool
 SECONDS = 60.0
 LEFT_OPEN = 1.0  # seconds to wait for the output of a program that has ended
 
-
 _COMMAND = re.compile(r"(python3?|pip3?|pytest|bash|sh|ls|cat|cd) [^\n=(]*$")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from localspec.errors import StorageError
-from localspec.library.progress import Progress
+from localspec.library.progress import Progress, files_below
 
 PIECE = 1 << 22  # bytes read at a time
 
@@ -101,8 +101,7 @@ def size_of(path: Path) -> int:
 
 def freeable(folder: Path) -> int:
     """Return the bytes that deleting `folder` frees: of files that have no other name."""
-    files = [path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return sum(found.st_size for found in files if found.st_nlink == 1)
+    return sum(found.st_size for found in files_below(folder) if found.st_nlink == 1)
 
 
 def write_whole(path: Path, text: str) -> None:

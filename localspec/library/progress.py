@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -122,10 +124,16 @@ def _watch(folder: Path, known: int, progress: Progress, ended: threading.Event,
 
 def bytes_in(folder: Path) -> int:
     """Add up the sizes of all files below `folder`, which may change meanwhile."""
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += 0 if path.is_symlink() or not path.is_file() else path.stat().st_size
-        except OSError:
-            continue
-    return total
+    return sum(found.st_size for found in files_below(folder))
+
+
+def files_below(folder: Path) -> Iterator[os.stat_result]:
+    """Yield what the system says of each file below `folder`, but for links; any may go meanwhile."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                found = os.lstat(os.path.join(place, name))
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield found

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -49,3 +51,25 @@ def test_growth_is_what_was_added(tmp_path: Path, said: Any) -> None:
         (tmp_path / "newer").write_bytes(bytes(7))
     assert said.bytes == 77
     assert bytes_in(tmp_path) == 177
+
+
+def test_folders_may_come_and_go_while_they_are_added_up(tmp_path: Path) -> None:
+    (tmp_path / "stays").write_bytes(bytes(5))
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for name in "abc":
+                (tmp_path / name / "inner").mkdir(parents=True)
+                (tmp_path / name / "inner" / "file").write_bytes(bytes(9))
+            for name in "abc":
+                shutil.rmtree(tmp_path / name)
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        assert all(bytes_in(tmp_path) >= 5 for _ in range(1000))
+    finally:
+        ended.set()
+        other.join()
+    assert bytes_in(tmp_path) == 5
