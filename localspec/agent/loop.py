@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
 
@@ -24,12 +24,13 @@ STEPS = 25
 TOKENS = 2048  # most of one answer
 FINAL = "final_answer"  # every answer is a call: the last one, of this tool
 SYSTEM = (
-    "You are a careful agent. You work in the user's folder by calling tools, one at a time. First read the"
-    " files that matter. To change a file, call edit_file. Go on, one small step after another, until the"
-    " whole task is done and checked. Only then call final_answer with what the user asked for."
+    "You work in the user's folder by calling tools, one at a time. Asked a question, find the answer in the"
+    " files, then call final_answer. Asked for a change, call edit_file or write_file for every file that"
+    " must change, check it, then call final_answer."
 )
 TRIES = 3  # failed calls in a row until the model may give up
-AGAIN = 3  # calls that were made before, until it is stopped
+ASTRAY = 0.8  # temperature of a model that makes the same call again
+AGAIN = 6  # calls that were made before, until it is stopped
 CHANGING = ("write", "run")  # access after which another call may return something else
 STOPPED = "(stopped by the user)"
 OUT_OF_ROOM = "(left out: there was no more room for it)"
@@ -120,17 +121,17 @@ class Course:
         self.barred: set[str] = set()
         self._failures = 0  # in a row
         self._made: list[Call] = []  # since something was changed
-        self._again = 0
+        self.again = 0  # calls that were made before
 
     @property
     def stuck(self) -> bool:
         """Tell whether the model makes the same calls again and again."""
-        return self._again >= AGAIN
+        return self.again >= AGAIN
 
     def check(self, call: Call) -> None:
         """Raise ToolFailed for a call that was made before, and nothing has changed since."""
         if call in self._made:
-            self._again += 1
+            self.again += 1
             raise ToolFailed(
                 "You did exactly this before, and it would come out the same", "Do the next thing"
             )
@@ -203,7 +204,7 @@ class Agent:
         self.messages.append({"role": "user", "content": task})
         course = Course()
         for _ in range(self._max_steps):
-            turn = yield from self._step(course.barred)
+            turn = yield from self._step(course)
             if not turn.calls:
                 yield Finished(LENGTH, turn.said.strip())
                 return
@@ -229,16 +230,16 @@ class Agent:
                 return
         yield Finished(STEPS_GONE, "")
 
-    def _step(self, barred: Collection[str]) -> Generator[Event, None, Turn]:
+    def _step(self, course: Course) -> Generator[Event, None, Turn]:
         """Have the model answer; the turn becomes a message, however far it got."""
         prompt = yield from self._prompt()
         inside = opens_thought(self.runtime, prompt)
         answer, rounds = self.runtime.answer(
             prompt,
-            sampling=self._sampling,
-            seed=self._seed,
+            sampling=self._sampling_of(course),
+            seed=self._seed if self._seed is not None or self._sampling.temperature else course.again,
             max_tokens=self._max_tokens,
-            grammar=self._grammar(inside, barred),
+            grammar=self._grammar(inside, course.barred),
             special=True,
         )
         turn = Turn()
@@ -249,6 +250,11 @@ class Agent:
             self.messages.append(turn.message())
         yield Stepped(answer)
         return turn
+
+    def _sampling_of(self, course: Course) -> Sampling:
+        """Return how the next answer is chosen: who runs in circles at temperature 0 draws it."""
+        greedy = self._sampling.temperature == 0
+        return replace(self._sampling, temperature=ASTRAY) if greedy and course.again else self._sampling
 
     def _grammar(self, inside: bool, barred: Collection[str]) -> str:
         token = self.runtime.tokenizer.token_to_id

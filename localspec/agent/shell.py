@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -45,7 +46,7 @@ class Shell:
     ) -> str:
         """Run a shell command in the folder; return what it prints."""
         shell = ["cmd", "/c", command] if os.name == "nt" else ["bash", "-c", command]
-        return self._run(shell, None)
+        return self._run(shell, None, "Look at the files that this is about, and change what is wrong")
 
     def run_python(
         self,
@@ -54,9 +55,9 @@ class Shell:
         """Work something out, such as a sum: run a short Python program; return what it prints."""
         if _COMMAND.match(code):  # models mix the two up
             return self.run_shell(code)
-        return self._run([sys.executable, "-"], code)
+        return self._run([sys.executable, "-"], shown(code), "Correct the program and run it again")
 
-    def _run(self, command: list[str], typed: str | None) -> str:
+    def _run(self, command: list[str], typed: str | None, hint: str | None = None) -> str:
         limit = self._seconds
         try:
             entered = typed.encode() if typed is not None else b""
@@ -85,8 +86,21 @@ class Shell:
         told = output.told()
         kill(process)  # what it left running
         if code:
-            raise ToolFailed(f"{told}\n(exit code {code})".strip())
+            raise ToolFailed(f"{told}\n(exit code {code})".strip(), hint)
         return told or "(it printed nothing)"
+
+
+def shown(code: str) -> str:
+    """Return a Python program that prints the value of its last line, as a prompt does; models expect it."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError):
+        return code
+    *others, last = tree.body or [ast.Pass()]
+    if not isinstance(last, ast.Expr) or (others and others[-1].end_lineno == last.lineno):
+        return code
+    head = "\n".join(code.splitlines()[: last.lineno - 1])
+    return f"{head}\n_ = ({ast.unparse(last.value)})\nif _ is not None: print(_)\n"
 
 
 class Output:

@@ -45,6 +45,9 @@ def test_what_is_printed_is_told(shell: Shell, tmp_path: Path) -> None:
 def test_python_is_run_in_the_folder(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("x = 41\n")
     assert shell.run_python("import mine\nprint(mine.x + 1)") == "42"
+    assert shell.run_python("import mine\nmine.x + 1  # as at a prompt") == "42"
+    assert shell.run_python("x = 1; x + 1") == "(it printed nothing)"
+    assert shell.run_python("ls mine.py") == "mine.py"  # models mix the two up
     with pytest.raises(ToolFailed, match="ZeroDivisionError"):
         shell.run_python("1 / 0")
     with pytest.raises(ToolFailed, match="EOFError"):

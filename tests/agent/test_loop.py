@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,52 @@ def test_every_task_can_be_laid_out_and_is_not_solved_by_doing_nothing(tmp_path:
             toolbox.Folder(folder).name(one) for one in Folder(folder).files(folder)
         )
         assert not task.solved(folder, "I have done it.")
+
+
+def changed(folder: Path, name: str, old: str, new: str) -> None:
+    text = (folder / name).read_text("utf-8")
+    assert old in text
+    (folder / name).write_text(text.replace(old, new), "utf-8")
+
+
+def rename(folder: Path) -> None:
+    for name in ("settings.py", "main.py"):
+        changed(folder, name, "load_file", "read_settings")
+
+
+def add_flag(folder: Path) -> None:
+    option = 'parser.add_argument("--verbose", action="store_true")'
+    changed(folder, "hello.py", "options =", f"{option}\noptions =")
+    changed(folder, "hello.py", '!")', '!")\nif options.verbose:\n    print("done")')
+
+
+ADA = '{"name": "Ada Lovelace", "age": 36, "city": "London"}'
+AREA = "def area(width, height):\n    return width * height\n"
+SOLUTIONS: dict[str, str | Callable[[Path], object]] = {
+    "constant": lambda folder: changed(folder, "config.py", "30", "60"),
+    "count-lines": "names.txt has 23 lines.",
+    "failing-test": lambda folder: changed(folder, "prices.py", "result = price", "result += price"),
+    "form": lambda folder: (folder / "person.json").write_text(ADA),
+    "rename": rename,
+    "new-file": lambda folder: (folder / "area.py").write_text(AREA),
+    "find-definition": "It is in tools/dates.py",
+    "sum": "1,234",
+    "append": lambda folder: changed(folder, "todo.md", "- call Grace\n", "- call Grace\n- buy milk\n"),
+    "flag": add_flag,
+    "remove-line": lambda folder: changed(folder, "server.ini", "debug = true\n", ""),
+    "title": lambda folder: changed(folder, "README.md", "Old Name", "New Name"),
+}
+
+
+@pytest.mark.parametrize("task", tasks.read(SUITE), ids=lambda task: task.name)
+def test_a_task_is_solved_by_what_it_asks_for(task: tasks.Task, tmp_path: Path) -> None:
+    task.lay_out(tmp_path)
+    solution = SOLUTIONS[task.name]
+    if isinstance(solution, str):
+        assert task.solved(tmp_path, solution)
+    else:
+        solution(tmp_path)
+        assert task.solved(tmp_path, "")
 
 
 def test_files_that_a_task_names_stand_before_it(tmp_path: Path) -> None:

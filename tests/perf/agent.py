@@ -1,6 +1,6 @@
 """Run an agent's tasks with and without a draft: how many are solved, is the transcript the same, how fast.
 
-    python tests/perf/agent.py MODEL [--draft SPEC] [--task NAME]... [--once] [--keep REPORT.json]
+    python tests/perf/agent.py MODEL [--draft SPEC] [--engine NAME] [--task NAME]... [--once] [--show]
 
 Every task is done by turns, plain and with the draft, each in a folder and with a cache of its own.
 """
@@ -65,6 +65,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--draft", default="auto")
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--device")
     parser.add_argument("--task", action="append")
     parser.add_argument("--once", action="store_true", help="with the draft alone")
     parser.add_argument("--show", action="store_true")
@@ -72,10 +74,23 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     with Terminal() as progress:
-        runtimes = {"draft": Runtime(options.model, Choice(draft=options.draft), Library(), progress)}
+        runtimes = {
+            "draft": Runtime(
+                options.model,
+                Choice(options.engine, options.draft, device=options.device),
+                Library(),
+                progress,
+            )
+        }
         if not options.once:
             shared = runtimes["draft"].engines
-            runtimes["plain"] = Runtime(options.model, Choice(draft="off"), Library(), progress, shared)
+            runtimes["plain"] = Runtime(
+                options.model,
+                Choice(options.engine, "off", device=options.device),
+                Library(),
+                progress,
+                shared,
+            )
     rows = []
     for number, task in enumerate(tasks.read(SUITE)):
         if options.task and task.name not in options.task:
