@@ -197,9 +197,10 @@ def test_hidden_states_are_those_of_the_whole_text(
     assert session.hidden().dtype == np.float32
     assert np.abs(session.hidden() - reference(text)[1]).max() < 2e-3
     assert np.abs(rows - reference(text)[0][-3:]).max() < 2e-3
-    assert np.array_equal(
-        rows, (plain.forward(text[:30], 0), plain.forward(text[30:31], 1), plain.forward(text[31:], 3))[2]
-    )
+    plain.forward(text[:30], 0)
+    plain.forward(text[30:31], 1)
+    near = 1e-3 if name == "torch" else 0.0  # its products round by the number of rows on some processors
+    assert np.abs(rows - plain.forward(text[31:], 3)).max() <= near
 
 
 @pytest.mark.engines

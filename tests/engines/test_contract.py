@@ -75,7 +75,8 @@ def test_only_the_last_rows_come_back(made: Make, text: list[int], name: str) ->
     every = session.forward(text[20:24], 4).copy()
     last = other.forward(text[20:24], 2)
     assert (every.dtype, every.shape, last.shape) == (np.float32, (4, 49152), (2, 49152))
-    assert np.array_equal(last, every[-2:])
+    near = 1e-3 if name == "torch" else 0.0  # its products round by the number of rows on some processors
+    assert np.abs(last - every[-2:]).max() <= near
     assert other.forward(text[24:26], 0).shape == (0, 49152)
 
 
