@@ -103,7 +103,8 @@ def test_what_nobody_sees_is_not_asked_and_not_run(localspec: Localspec, work: P
 
 
 def test_the_answer_alone_is_on_stdout(localspec: Localspec, work: Path) -> None:
-    found = agent(localspec, work, "--tool", "write_file", stdin=told("final_answer", answer="well done"))
+    given = told("final_answer", answer="well done")
+    found = agent(localspec, work, *BRIEF, "--tool", "write_file", stdin=given)
     assert (found.code, found.out) == (0, "well done\n")
     assert found.err == ""
 
