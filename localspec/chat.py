@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -244,6 +245,13 @@ class Chat:
             yield from rounds
         finally:
             kept.append(self.message(answer.text))
+
+
+def fenced(name: str, text: str) -> str:
+    """Return a file as a model reads it: its name, and its text in a fence that is longer than any in it."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{name}:\n{fence}\n{text.rstrip()}\n{fence}"
 
 
 def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:

@@ -69,15 +69,14 @@ class Grammar(Constraint):
 
     def _follow(self, answer: Tokens) -> bool:
         """Bring the matcher to the end of `answer`; tell whether that goes on."""
-        end = next((at for at, token in enumerate(answer) if token in self._ends), None)
-        if end is not None:
-            return False
         shared = shared_prefix(self._tokens, answer)
+        rest = list(answer[shared:])
+        if not self._ends.isdisjoint(rest):  # what was followed before has no end in it
+            return False
         if shared == len(self._tokens) == len(answer):
             return True
         if shared < len(self._tokens):
             self._matcher.rollback(len(self._tokens) - shared)
-        rest = list(answer[shared:])
         if rest:
             self._matcher.consume_tokens(rest)
         self._check(PromptError)

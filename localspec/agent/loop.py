@@ -15,6 +15,7 @@ from localspec.agent.permission import NotAllowed, Permission
 from localspec.chat import opens_thought
 from localspec.core.contracts import Call, Dialect
 from localspec.core.sampler import Sampling
+from localspec.core.thinking import Said as Thought
 from localspec.core.thinking import Thinking
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
 from localspec.runtime import Answer, Runtime
@@ -320,15 +321,17 @@ def reading(pieces: Iterator[str], dialect: Dialect, turn: Turn, inside: bool) -
                 turn.said += one
                 yield Said(one)
 
-    for piece in pieces:
-        for said in thinking.push(piece):
-            if said.thought:
-                turn.thought += said.text
-                yield Said(said.text, thought=True)
-            else:
-                yield from taken(reader.push(said.text))
-    for said in thinking.end():
-        yield from taken(reader.push(said.text))
+    def split() -> Iterator[Thought]:
+        for piece in pieces:
+            yield from thinking.push(piece)
+        yield from thinking.end()
+
+    for said in split():
+        if said.thought:
+            turn.thought += said.text
+            yield Said(said.text, thought=True)
+        else:
+            yield from taken(reader.push(said.text))
     yield from taken(reader.end())
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 
 from localspec.agent import files, shell, web
 from localspec.agent.folder import LOOKED_AT, Folder
+from localspec.chat import fenced
 from localspec.errors import UnknownName
 from localspec.tools import Tool, imported
 
@@ -32,12 +33,12 @@ def briefed(folder: Folder, task: str) -> tuple[str, list[str]]:
 
     A model need not ask for what it will need, and its edits are copies of what it has read.
     """
-    words = set(re.findall(r"[\w./-]+", task)) | {word.rstrip(".") for word in re.findall(r"[\w./-]+", task)}
+    words = {word.rstrip(".") for word in re.findall(r"[\w./-]+", task)}
     parts, names = [], []
     for file in islice(folder.files(folder.root), LOOKED_AT):
         name = folder.name(file)
         if name in words and file.stat().st_size <= BRIEF and (text := files.content(file)) is not None:
-            parts.append(f"{name}:\n```\n{text.rstrip()}\n```")
+            parts.append(fenced(name, text))
             names.append(name)
     return "\n\n".join([*parts, task]), names
 

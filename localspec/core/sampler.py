@@ -94,10 +94,9 @@ class Sampler:
     def choose(self, row: Row, before: Tokens) -> int:
         """Return the target's token after `before`, from its logits `row` [vocab]."""
         if self.sampling.greedy:
-            token = int(self._penalized(row, before).argmax())
-            if self.allows(token, before):
-                return token
-            return int(self.adjusted(row, before).argmax())
+            row = self._penalized(row, before)
+            token = int(row.argmax())
+            return token if self.allows(token, before) else int(self._within(row, before).argmax())
         return self.coupled_draw(self.distribution(row, before), len(before))
 
     def guess(self, row: Row, before: Tokens) -> Guess:
@@ -137,7 +136,9 @@ class Sampler:
 
     def adjusted(self, row: Row, before: Tokens) -> Row:
         """Return logits [vocab] after bias and penalties, -inf for what may not come; `row` when all is 0."""
-        row = self._penalized(row, before)
+        return self._within(self._penalized(row, before), before)
+
+    def _within(self, row: Row, before: Tokens) -> Row:
         mask = self._allowed(before)
         return row if mask is None else np.where(mask[: len(row)], row, np.float32(-np.inf))
 

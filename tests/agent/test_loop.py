@@ -108,6 +108,15 @@ def test_an_answer_is_read_into_thoughts_words_and_calls() -> None:
     assert message["tool_calls"][0]["function"] == {"name": "read_file", "arguments": {"path": "a.py"}}
 
 
+def test_a_thought_that_never_ends_is_no_answer() -> None:
+    turn = Turn()
+    events = list(
+        reading(iter(["<think>Hm", ". </th"]), plugins.part("dialects", "qwen").made_by(), turn, False)
+    )
+    assert (turn.thought, turn.said, turn.calls) == ("Hm. </th", "", [])
+    assert all(one.thought for one in events if isinstance(one, Said))
+
+
 def test_a_dialect_is_chosen_by_the_template() -> None:
     assert chosen("... <tool_call> ...") == "qwen"
     assert chosen("... [TOOL_CALLS] ...") == "mistral"

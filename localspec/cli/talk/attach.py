@@ -23,9 +23,9 @@ class Attached:
 
     def told(self) -> str:
         """Return the file as the model reads it, its name first."""
-        longest = max((len(run) for run in re.findall(r"`{3,}", self.text)), default=2)
-        fence = "`" * (longest + 1)
-        return f"{self.path.as_posix()}:\n{fence}\n{self.text.rstrip()}\n{fence}"
+        from localspec.chat import fenced
+
+        return fenced(self.path.as_posix(), self.text)
 
 
 def read(path: Path) -> Attached:
