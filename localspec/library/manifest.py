@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 
 from localspec.errors import UnsupportedModel
 from localspec.library import disk
+from localspec.library.sources import Source
 
 FILE = "model.toml"
 FORMAT = 1  # of this version's manifests; a field that older versions may ignore is no new format
@@ -54,6 +56,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def newer(self) -> bool:
         """Whether a newer localspec wrote it, in a format that this one does not read."""
         return self.format > FORMAT
+
+    def comes_from(self, sources: Iterable[Source]) -> bool:
+        """Tell whether it was fetched from one of `sources`, at whatever revision."""
+        return any(self.source in (str(one), str(one.at(self.revision))) for one in sources)
 
     def refusal(self) -> UnsupportedModel:
         """Say that a newer localspec wrote it and what to do."""

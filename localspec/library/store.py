@@ -16,6 +16,7 @@ from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.formats.files import weight_files
 from localspec.library import cache, catalogue, disk, manifest, whole
 from localspec.library.arrival import ROOM, Arrival, Graph
+from localspec.library.catalogue import Entry
 from localspec.library.fetch import fetch_first
 from localspec.library.hub import Ready, Takes
 from localspec.library.locks import locked, partial_of, sweep
@@ -73,7 +74,17 @@ class Library:
     def find(self, name: str) -> Model | None:
         """Return the model of that name or alias when all its files are there."""
         asked = catalogue.asked(name)
-        folder = self.models / (catalogue.kept_as(*asked) if asked else name)
+        if asked is None:
+            return self._kept(name)
+        entry, precision = asked
+        found = self._kept(catalogue.kept_as(entry, precision))
+        if found or precision is None:
+            return found
+        plain = self._kept(entry.name)
+        return plain if plain and plain.manifest.comes_from(entry.offered(precision)) else None
+
+    def _kept(self, name: str) -> Model | None:
+        folder = self.models / name
         if folder.parent != self.models or folder.name.startswith("."):
             return None
         found = manifest.read(folder)
@@ -130,8 +141,8 @@ class Library:
             return found
         if asked := catalogue.asked(name):
             entry, precision = asked
-            kept, digest = catalogue.kept_as(entry, precision), "" if precision else entry.digest
-            return self._pull(Order(kept, catalogue.offers(name, precision, None), graph, digest), progress)
+            sources, digest = catalogue.offers(name, precision, None), "" if precision else entry.digest
+            return self._pull(Order(self._place(entry, precision, sources), sources, graph, digest), progress)
         if name and Path(name).exists():
             return self._from_path(Path(name), progress, graph)
         known = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
@@ -162,10 +173,8 @@ class Library:
             return self._pull(self._order(Source.parse(name), graph, form, ready), progress)
         entry, known = asked
         precision = precision or known
-        kept = catalogue.kept_as(entry, precision)
-        if found := self._in_form(kept, form):
-            return found
         sources = catalogue.offers(name, precision, form)
+        kept = self._place(entry, precision, sources)
         digest = entry.digest if sources == entry.sources else ""
         return self._pull(Order(kept, sources, graph, digest, form, ready), progress)
 
@@ -258,9 +267,16 @@ class Library:
             shutil.rmtree(into, ignore_errors=True)
         return model
 
+    def _place(self, entry: Entry, precision: str | None, sources: Sequence[Source]) -> str:
+        """Return the name to keep an entry under: its own where those sources are what that stands for."""
+        beside, plain = catalogue.kept_as(entry, precision), self._kept(entry.name)
+        if sources[0] != entry.sources[0] or self._kept(beside):
+            return beside
+        return entry.name if plain is None or plain.manifest.comes_from(sources) else beside
+
     def _in_form(self, name: str, form: str | None) -> Model | None:
         """Return the model of that name; raise BadValue where it is here in other forms than that."""
-        found = self.find(name)
+        found = self._kept(name)
         if found and form and found.form(_OURS[form]) is None:
             raise BadValue(f"`{name}` is here in another form", f"`localspec rm {name}` first")
         return found
