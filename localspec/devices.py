@@ -283,6 +283,20 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _notes(chosen: Chosen) -> list[str]:
+    """Say why a card is not taken, and where another engine may be the better one (docs/performance.md)."""
+    if chosen.engine == "torch":
+        return []
+    found = [*_why_not("cuda"), *_why_not("hpu")]
+    if chosen.device == "CPU" and _vector() == "AVX2":
+        found.append(
+            "without AVX-512 llama.cpp may be faster than OpenVINO: `localspec tune MODEL` measures both"
+        )
+        if LIBRARIES["llamacpp"].version is None:
+            found.append(f"llama.cpp is not installed: {LIBRARIES['llamacpp'].install}")
+    return found
+
+
 def as_values() -> dict[str, Any]:
     """Return all of it as plain values: the machine, the devices, the engines, and what would be chosen."""
     engines = {
@@ -294,5 +308,5 @@ def as_values() -> dict[str, Any]:
         "devices": [asdict(found) for found in all_devices()],
         "engines": engines,
         "chosen": asdict(choose()),
-        "notes": [*_why_not("cuda"), *_why_not("hpu")] if choose().engine != "torch" else [],
+        "notes": _notes(choose()),
     }

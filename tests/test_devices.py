@@ -108,6 +108,14 @@ def test_this_machine_is_described() -> None:
     assert found["chosen"]["engine"] in found["engines"]
 
 
+def test_where_llama_cpp_may_be_faster_it_is_said(have: Have, monkeypatch: pytest.MonkeyPatch) -> None:
+    have(CPU)
+    for vector, said in (("AVX2", True), ("AVX-512 VNNI", False)):
+        monkeypatch.setattr(devices, "_vector", lambda vector=vector: vector)
+        notes = devices.as_values()["notes"]
+        assert any("`localspec tune MODEL`" in note for note in notes) == said
+
+
 def test_an_engine_that_is_not_installed_names_its_extra() -> None:
     library = devices.Library("no_such_module", "no-such-module", "gguf")
     assert library.version is None

@@ -50,6 +50,12 @@ class Said(NamedTuple):
     thought: bool = False
 
 
+class Working(NamedTuple):
+    """There is nothing to show yet: the model reads (0), or has written so much of what is no whole call."""
+
+    characters: int
+
+
 class Called(NamedTuple):
     """A call that the model made, before it is allowed and run."""
 
@@ -85,7 +91,7 @@ class Finished(NamedTuple):
     text: str
 
 
-Event = Said | Called | Returned | Stepped | Dropped | Finished
+Event = Said | Working | Called | Returned | Stepped | Dropped | Finished
 
 
 @dataclass(slots=True)
@@ -244,6 +250,7 @@ class Agent:
             special=True,
         )
         turn = Turn()
+        yield Working(0)
         try:
             with closing(rounds):
                 yield from reading((last.text for last in rounds), self._dialect, turn, inside)
@@ -312,6 +319,7 @@ class Agent:
 def reading(pieces: Iterator[str], dialect: Dialect, turn: Turn, inside: bool) -> Iterator[Event]:
     """Split what streams in into thoughts, words and calls; note them in `turn`, and yield what is said."""
     thinking, reader = Thinking(inside), dialect.reader()
+    unseen = 0
 
     def taken(found: Sequence[str | Call]) -> Iterator[Event]:
         for one in found:
@@ -321,17 +329,23 @@ def reading(pieces: Iterator[str], dialect: Dialect, turn: Turn, inside: bool) -
                 turn.said += one
                 yield Said(one)
 
-    def split() -> Iterator[Thought]:
-        for piece in pieces:
-            yield from thinking.push(piece)
-        yield from thinking.end()
+    def split(found: Sequence[Thought]) -> Iterator[Event]:
+        for said in found:
+            if said.thought:
+                turn.thought += said.text
+                yield Said(said.text, thought=True)
+            else:
+                yield from taken(reader.push(said.text))
 
-    for said in split():
-        if said.thought:
-            turn.thought += said.text
-            yield Said(said.text, thought=True)
-        else:
-            yield from taken(reader.push(said.text))
+    for piece in pieces:
+        unseen, made = unseen + len(piece), len(turn.calls)
+        for event in split(thinking.push(piece)):
+            unseen = 0
+            yield event
+        unseen = 0 if len(turn.calls) > made else unseen
+        if unseen:
+            yield Working(unseen)
+    yield from split(thinking.end())
     yield from taken(reader.end())
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from localspec import grammar
 from localspec.agent.files import shortened
-from localspec.agent.shell import printable
+from localspec.agent.shell import visible
 from localspec.errors import BadValue, LocalspecError, MissingExtra
 from localspec.tools import Tool, ToolFailed
 
@@ -164,7 +164,7 @@ class _Server:
     def _hint(self) -> str:
         """Return what the server said last, or how to see more."""
         self._said.seek(0)
-        lines = [line for line in printable(self._said.read()[-LAST:]).splitlines() if line.strip()]
+        lines = [line for line in visible(self._said.read()[-LAST:]).splitlines() if line.strip()]
         if lines:
             return f"It says: {lines[-1].strip()}"
         return f"Try `{self._given['command']}` by hand" if "command" in self._given else "Check its `url`"

@@ -118,7 +118,7 @@ class Output:
         missing = self._bytes - len(self._first) - len(self._last)
         gap = f"\n(... {missing:,} bytes left out ...)\n" if missing else ""
         text = (self._first + gap.encode() + self._last).decode("utf-8", "replace")
-        return printable(text.replace("\r\n", "\n")).strip("\n")
+        return visible(text.replace("\r\n", "\n")).strip("\n")
 
     def _read(self) -> None:
         half = MOST // 2
@@ -131,8 +131,8 @@ class Output:
                 self._last = (self._last + part[max(room, 0) :])[-half:]
 
 
-def printable(text: str) -> str:
-    """Return text without the control characters that would act on a terminal."""
+def visible(text: str) -> str:
+    """Return text with a mark for each character that is not seen: nothing hides, or acts on a terminal."""
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import IO, Annotated
 
 from localspec.agent.files import shortened
-from localspec.agent.shell import printable
+from localspec.agent.shell import visible
 from localspec.tools import Tool, ToolFailed, tool
 
 SECONDS = 20.0
@@ -64,7 +64,7 @@ def _fetched(url: str, end: float) -> str:
     if not (kind.startswith("text/") or kind.endswith(("json", "xml", "javascript"))):
         raise ToolFailed(f"`{url}` is no text but {kind}")
     more = f"\n(only the first {MOST_BYTES:,} bytes)" if len(content) > MOST_BYTES else ""
-    words = shortened(printable(_Words.of(text) if kind == "text/html" else text)) + more
+    words = shortened(visible(_Words.of(text) if kind == "text/html" else text)) + more
     return words.strip() or "(the page has no text)"
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from localspec import plugins
 from localspec.building.desk import CONTEXT, Desk
+from localspec.choosing import OFF
 from localspec.core.contracts import Artifact, Engine, Round, Rows, Text, Tokens
 from localspec.core.costs import pass_milliseconds
 from localspec.core.cutting import worth
@@ -60,7 +61,7 @@ def check(made: Artifact, source: Model, site: Desk, *, draft: bool) -> dict[str
         }
         if draft and promised.depth:
             site.step("Racing the draft against plain decoding")
-            found["measured"] = raced(site.runtime(), engine, promised.depth, texts)
+            found["measured"] = raced(site.runtime(OFF), engine, promised.depth, texts)
     finally:
         shutil.rmtree(compiled_folder(made.folder), ignore_errors=True)
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec import plugins
-from localspec.choosing import Choice
+from localspec.choosing import AUTO, Choice
 from localspec.core.contracts import Artifact, Engine, Text, Tokens
 from localspec.core.costs import pass_milliseconds
 from localspec.core.sampler import Sampling
@@ -107,9 +107,10 @@ class Desk:
         """Return what stands around the first turn of some kinds of users; see `turns`."""
         return turns(self._target)
 
-    def runtime(self) -> Runtime:
+    def runtime(self, draft: str = AUTO) -> Runtime:
         """Return the target in the engine that the build is for, with whatever draft it has by now."""
-        return Runtime(self._target.name, Choice(engine=self._engine), self._library, self._progress)
+        choice = Choice(engine=self._engine, draft=draft)
+        return Runtime(self._target.name, choice, self._library, self._progress)
 
     def engine(self, model: Model) -> Engine:
         """Return a model in the engine that the build is for."""

@@ -42,7 +42,8 @@ def _written(count: int, steps: Sequence[Spec]) -> list[int]:
     found = [size]
     for step in steps:
         if step.name == "quantize":
-            size = count * int(step.options.get("bits", 4)) // 8
+            bits = step.options.get("bits", "4")
+            size = count * (8 if bits == "auto" else int(bits)) // 8
         elif step.name == "heal":
             size = HALF * count
         found.append(size)

@@ -169,6 +169,7 @@ def work(worker: Agent, place: Folder, task: str, out: IO[str] | None, *, as_jso
     if names:
         console.say(console.paint(f"Read beside the task: {', '.join(names)}", console.DIM))
     written: list[dict[str, Any]] = []
+    waiting = console.Waiting()
 
     def note(line: dict[str, Any]) -> None:
         written.append(line)
@@ -181,29 +182,36 @@ def work(worker: Agent, place: Folder, task: str, out: IO[str] | None, *, as_jso
                 if line is not None:
                     note(line)
                 if not as_json:
-                    show(event)
+                    show(event, waiting)
     except (KeyboardInterrupt, LocalspecError) as error:
         note(transcript.cut_off(error, worker.messages))
         raise
+    finally:
+        waiting.clear()
     if as_json:
         print(json.dumps(summary(worker.runtime, written), ensure_ascii=False))
     if stats:
         console.say(console.paint(in_words(summary(worker.runtime, written)), console.DIM))
 
 
-def show(event: Event) -> None:
+def show(event: Event, waiting: console.Waiting) -> None:
     """Show one event: the answer on stdout, all else on stderr."""
-    from localspec.agent.loop import ANSWER, Called, Dropped, Finished, Returned, Said
-    from localspec.agent.shell import printable
+    from localspec.agent.loop import ANSWER, Called, Dropped, Finished, Returned, Said, Working
+    from localspec.agent.shell import visible
 
+    if isinstance(event, Working):
+        count = event.characters
+        waiting.show(f"Writing a call, {count:,} characters so far" if count else "Reading")
+        return
+    waiting.clear()
     match event:
         case Said(text) if text:
-            sys.stderr.write(console.paint(printable(text), console.DIM))
+            sys.stderr.write(console.paint(visible(text), console.DIM))
             sys.stderr.flush()
         case Called(call):
             console.say(console.paint(f"\N{RIGHTWARDS ARROW} {shortly(call)}", console.CYAN))
         case Returned():
-            lines = printable(event.text).splitlines() or [""]
+            lines = visible(event.text).splitlines() or [""]
             more = f" (and {len(lines) - 6} lines more)" if len(lines) > 6 else ""
             text = "\n".join(f"  {line[:LINE]}" for line in lines[:6])
             console.say(console.paint(text + more, console.RED if event.failed else console.DIM))
@@ -211,7 +219,7 @@ def show(event: Event) -> None:
             console.say("The context is full: the oldest result of a tool is left out of the conversation")
         case Finished(reason, text):
             if reason == ANSWER:
-                print(printable(text) if sys.stdout.isatty() else text, flush=True)
+                print(visible(text) if sys.stdout.isatty() else text, flush=True)
             else:
                 console.say(f"Stopped: {WHY[reason]}")
 
@@ -228,9 +236,9 @@ def ask(tool: Tool, preview: str) -> Word:
 
     What was typed before the question was no answer to it.
     """
-    from localspec.agent.shell import printable
+    from localspec.agent.shell import visible
 
-    console.say(f"\n{tool.name} ({tool.access})\n{printable(preview).rstrip()}\n")
+    console.say(f"\n{tool.name} ({tool.access})\n{visible(preview).rstrip()}\n")
     forget_typed()
     sys.stderr.write(ASKING)
     sys.stderr.flush()
@@ -254,9 +262,9 @@ def forget_typed() -> None:
 def shortly(call: Call) -> str:
     """Return a call as one line."""
     from localspec.agent.permission import written
-    from localspec.agent.shell import printable
+    from localspec.agent.shell import visible
 
-    line = printable(written(call.name, call.arguments))
+    line = visible(written(call.name, call.arguments))
     return line if len(line) <= LINE else f"{line[:LINE]} ..."
 
 

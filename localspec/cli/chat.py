@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import console, options
+from localspec.cli.answers import after, as_values, tell
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from localspec.choosing import Choice
     from localspec.cli.talk.attach import Attached
     from localspec.library import Library
-    from localspec.runtime import Answer, Runtime
     from localspec.sessions import Kept, Sessions
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -254,8 +254,6 @@ def converse(
             library,
             sessions,
             name,
-            after,
-            tell,
             stats=stats,
             markdown=markdown,
             files=files,
@@ -290,15 +288,6 @@ def described(kept: Kept) -> dict[str, Any]:
     """Return a conversation of the list as plain values."""
     values = {name: value for name, value in asdict(kept).items() if name != "question"}
     return values | {"first": kept.first}
-
-
-def tell(file: Attached, runtime: Runtime) -> None:
-    """Say what a file adds to the question."""
-    from localspec.cli.talk.screen import printable
-
-    tokens = len(runtime.encode(file.text, raw=False))
-    line = f"{printable(str(file.path))}: {len(file.text):,} characters, {tokens:,} tokens"
-    console.say(console.paint(line, console.DIM))
 
 
 def form_of(json_schema: Path | None, grammar: Path | None) -> str | None:
@@ -352,79 +341,3 @@ def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
         for _ in stream(rounds, out, thinking=talk.splitter()):
             pass
     after(answer, talk, stats)
-
-
-def after(answer: Answer, talk: Chat, stats: bool) -> None:
-    """Say what is to be said after an answer."""
-    runtime = talk.runtime
-    if answer.full:
-        console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")
-    if talk.grammar and answer.finish_reason == "length":
-        more = "" if answer.full else "; more `--max-tokens` give it room"
-        console.say(f"The answer is cut, so it does not fit its schema or grammar{more}")
-    if runtime.note:
-        console.say(runtime.note)
-    if stats:
-        console.say(console.paint(in_words(answer, runtime), console.DIM))
-
-
-def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
-    """Return an answer as the JSON object that `--json` prints; times are in seconds."""
-    from localspec.choosing import STANDARD
-
-    tally = answer.tally
-    return {
-        "text": answer.text,
-        "token_ids": answer.token_ids,
-        "finish_reason": answer.finish_reason,
-        "prompt_tokens": answer.prompt_tokens,
-        "tokens": len(answer.token_ids),
-        "seconds": round(answer.seconds, 4),
-        "prompt_seconds": round(answer.prompt_seconds, 4),
-        "tokens_per_second": round(answer.tokens_per_second, 2),
-        "speculation": {
-            "drafter": str(runtime.draft_spec),
-            "lookahead": str(runtime.lookahead_spec),
-            "verifier": str(runtime.verifier_spec),
-            "lossless": runtime.lossless,
-            "passes": tally.passes,
-            "drafted": tally.drafted,
-            "accepted": tally.accepted,
-            "tokens_per_pass": round(tally.tokens_per_pass, 3),
-            "draft_seconds": round(tally.draft_seconds, 4),
-            "target_seconds": round(tally.target_seconds, 4),
-            "sources": {
-                name or runtime.draft_spec.name: asdict(share) for name, share in tally.sources.items()
-            },
-            "reason": answer.reason,
-        },
-        "decoding": str(runtime.decoding_spec or STANDARD),
-        "model": runtime.model.name,
-        "engine": str(runtime.engine_spec),
-        "engine_reason": runtime.engine_reason,
-        "tuned": runtime.tuned,
-        "device": runtime.engine.device,
-    }
-
-
-def in_words(answer: Answer, runtime: Runtime) -> str:
-    """Return the line that `--stats` prints."""
-    tally = answer.tally
-    why = f"tuned, {runtime.tuned:.2f} times the default" if runtime.tuned else runtime.engine_reason
-    parts = [
-        f"{runtime.engine_spec.name} on {runtime.engine.device}: {why}",
-        f"prompt {answer.prompt_tokens} tokens in {answer.prompt_seconds:.2f} s",
-        f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} a second",
-    ]
-    if runtime.decoding_spec:
-        parts.append(f"{runtime.decoding_spec}: another text than the model's own")
-    if answer.reason is not None:
-        parts.append(f"speculation off: {answer.reason}")
-    else:
-        parts.append(
-            f"{runtime.draft_spec} guessed {tally.drafted}, {tally.accepted} stood,"
-            f" {tally.tokens_per_pass:.2f} tokens a pass"
-        )
-        named = ((name, share) for name, share in tally.sources.items() if name)
-        parts += [f"{name}: {share.accepted} of {share.drafted} stood" for name, share in named]
-    return " | ".join(parts)

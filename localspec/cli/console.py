@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from typing import TYPE_CHECKING
 
 from localspec.errors import LocalspecError
 
+if TYPE_CHECKING:
+    from rich.status import Status
+
+SOON = 0.5  # seconds of silence before it is said what goes on
 RED, CYAN, DIM, PLAIN = "\x1b[31;1m", "\x1b[36;1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -30,3 +36,41 @@ def show(error: LocalspecError) -> None:
     say(f"{paint('error', RED)}: {error.message}")
     if error.hint is not None:
         say(f"\n{paint('hint', CYAN)}: {error.hint}")
+
+
+class Waiting:
+    """Tells what goes on while nothing is shown: a line on stderr, if that is a terminal, until `clear`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._status: Status | None = None
+        self._text = ""
+
+    def show(self, text: str) -> None:
+        """Say what goes on, in place of what was said; nothing is shown for the first moment."""
+        self._text = text
+        if self._status is not None:
+            self._status.update(text)
+        elif self._timer is None and sys.stderr.isatty():
+            self._timer = threading.Timer(SOON, self._begin)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._status is not None:
+                self._status.stop()
+                self._status = None
+
+    def _begin(self) -> None:
+        from rich.console import Console
+
+        with self._lock:
+            if self._timer is not None:  # it was not cleared in the meantime
+                self._status = Console(stderr=True).status(self._text)
+                self._status.start()

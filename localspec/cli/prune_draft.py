@@ -39,7 +39,7 @@ def prune_draft(
     ] = None,
     layers: Annotated[str, typer.Option(help="Layers to keep, or auto.")] = "auto",
     vocab: Annotated[str, typer.Option(help="Tokens that it may guess, all, or auto.")] = "auto",
-    bits: Annotated[int, typer.Option(help="Bits of a weight: 4, 8, 16, or 0 to keep them.")] = 4,
+    bits: Annotated[str, typer.Option(help="Bits of a weight: 4, 8, 16, 0 to keep them, or auto.")] = AUTO,
     heal: Annotated[
         str, typer.Option(help="Minutes of teaching it what the model says, or off; takes torch.")
     ] = "off",
@@ -70,19 +70,22 @@ def prune_draft(
     print(json.dumps(found, ensure_ascii=False) if as_json else in_words(built.name, target.name, found))
 
 
-def steps_of(layers: str, vocab: str, bits: int, heal: str, engine: str) -> tuple[str, ...]:
+def steps_of(layers: str, vocab: str, bits: str, heal: str, engine: str) -> tuple[str, ...]:
     """Return the steps of a build; raises BadValue and UnknownName for what cannot be built so.
 
     Layers are chosen last, by what a guess costs in the bits and with the head that it will have. Healing
-    gives whole weights, which are rounded and trimmed anew.
+    gives whole weights, which are rounded and trimmed anew. Bits are chosen where OpenVINO runs the draft; a
+    GGUF takes 4 and torch 16.
     """
     if engine not in ENGINES:
         raise UnknownName(f"There is no engine `{engine}` to build for", engine, ENGINES)
     if engine != OPENVINO and vocab not in (AUTO, ALL):
         raise BadValue(f"A {engine} file cannot hold a trimmed head", "Give `--vocab all`")
-    if engine == "torch" and bits not in (0, 16):
+    if bits == AUTO and engine != OPENVINO:
+        bits = "16" if engine == "torch" else "4"
+    if engine == "torch" and bits not in ("0", "16"):
         raise BadValue(f"`--bits {bits}` is not for torch, whose weights have 16", "Give `--bits 16`")
-    small = [f"quantize:bits={bits}"] if bits else []
+    small = [f"quantize:bits={bits}"] if bits != "0" else []
     if engine == OPENVINO and vocab != ALL:
         small.append(f"trim_vocab:tokens={vocab}")
     cut = [*small, f"prune:layers={layers}"]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.contracts import Rows, Text, Tokens
+from localspec.core.contracts import Rows, Site, Text, Tokens
+from localspec.core.cutting import Worth, worth
 
 Agreed = list[NDArray[np.bool_]]
 
@@ -28,3 +29,9 @@ def agreed(
             likeliest = rows.argmax(axis=1) if tokens is None else tokens[rows[:, tokens].argmax(axis=1)]
             result.append(likeliest == answer)
     return found
+
+
+def promise(site: Site, read: Callable[[Tokens], Rows], guess: float) -> tuple[Worth, float]:
+    """Return the worth of a draft whose guess takes `guess` seconds, and its share of the target's tokens."""
+    (stood,) = agreed(site.texts(), read)
+    return worth(stood, guess, site.passes()), float(np.concatenate(stood).mean())

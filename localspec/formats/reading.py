@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +14,7 @@ from localspec.formats import surgery
 
 ARITHMETIC = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 BEFORE = 100  # tokens that stand before one whose cost is measured
+WARMING, REPEAT = 2, 12  # such tokens that do not count, and that do
 
 
 class Reading:
@@ -41,19 +41,39 @@ class Reading:
         self._read(tokens, 0)
         return np.stack([self._request.get_tensor(name).data[0] for name in self._shown])
 
-    def seconds(self, repeat: int = 12) -> float:
-        """Return the seconds that one more token takes: the median of some."""
+    def begin(self) -> None:
+        """Read what stands before tokens whose cost is measured."""
         self._request.reset_state()
         self._read(range(1, BEFORE + 1), 0)
-        spent = []
-        for at in range(repeat + 2):
-            started = perf_counter()
-            self._read([at + 1], BEFORE + at)
-            spent.append(perf_counter() - started)
-        return median(spent[2:])
+
+    def one_more(self, at: int) -> float:
+        """Read the token `at` places behind what `begin` read; return the seconds that it took."""
+        started = perf_counter()
+        self._read([at + 1], BEFORE + at)
+        return perf_counter() - started
 
     def _read(self, tokens: Tokens, past: int) -> None:
         self._request.infer(inputs(self._named, tokens, past))
+
+
+class Scale:
+    """Weighs what a token costs in one graph against another: by turns, as machines are busy at times."""
+
+    def __init__(self, base: Reading) -> None:
+        self._base = base
+        (self.base_seconds,) = _least(base)
+
+    def seconds(self, other: Reading) -> float:
+        """Return the seconds that one more token takes in `other`."""
+        own, spent = _least(self._base, other)
+        return self.base_seconds * spent / own
+
+
+def _least(*readings: Reading) -> list[float]:
+    for reading in readings:
+        reading.begin()
+    spent = [[reading.one_more(at) for reading in readings] for at in range(WARMING + REPEAT)]
+    return [min(of_one) for of_one in zip(*spent[WARMING:], strict=True)]
 
 
 def inputs(names: Collection[str], tokens: Tokens, past: int = 0) -> dict[str, Any]:

@@ -152,7 +152,8 @@ class Measured(Lookahead):
             return pace.worth(curve, rate, count, (survival, chance)) > 0
         name = class_of(step.source, step.confidence, count)
         survival *= pace.chance(pace.shares.at(count), name)
-        pays = pace.worth_of(curve, rate, count + 1, survival, name) > curve[count + 1] - curve[count]
+        costs = curve[count + 1] - curve[count]
+        pays = survival / rate > costs or pace.worth_of(curve, rate, count + 1, survival, name) > costs
         if not pays:
             pace.classes.doubt(name)
         return pays

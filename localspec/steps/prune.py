@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Artifact, Site, Step
-from localspec.core.cutting import Worth, angles, candidates, influences, worth
-from localspec.core.judging import agreed
+from localspec.core.cutting import Worth, angles, candidates, influences
+from localspec.core.judging import promise
 from localspec.errors import BadValue
 from localspec.formats import surgery
 from localspec.formats.files import copy_beside, read_json
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading
+from localspec.formats.reading import Reading, Scale
 from localspec.library.model import GRAPH, write_json
 from localspec.plugins import Option
 
@@ -81,9 +81,10 @@ class Prune(Step):
         counts = range(0, layers - 1, STRIDE) if self._asked is None else [layers - self._asked]
         best: tuple[frozenset[int], Worth] | None = None
         worse = 0
+        scale = Scale(Reading(model))
         self._site.step("Trying which layers can go")
         for count in counts:
-            tried = [(drop, self._worth(model, drop)) for drop in ranked(count)]
+            tried = [(drop, self._worth(model, drop, scale)) for drop in ranked(count)]
             top = max(tried, key=lambda pair: pair[1].speed_up)
             if best is None or top[1].speed_up > best[1].speed_up:
                 best, worse = top, 0
@@ -103,13 +104,11 @@ class Prune(Step):
         turned = np.average([influences(states) for states in found], axis=0, weights=sizes)
         return lambda count: candidates(between, list(turned), count) if count else [frozenset()]
 
-    def _worth(self, model: Any, dropped: frozenset[int]) -> Worth:
+    def _worth(self, model: Any, dropped: frozenset[int], scale: Scale) -> Worth:
         own = model.clone()
         surgery.drop_layers(own, dropped)
         reading = Reading(own)
-        (stood,) = agreed(self._site.texts(), reading.logits)
-        found = worth(stood, reading.seconds(), self._site.passes())
-        share = float(np.concatenate(stood).mean())
+        found, share = promise(self._site, reading.logits, scale.seconds(reading))
         self._site.say(
             f"without {_ranges(sorted(dropped))}: {share:.0%} agree, {found.speed_up:.2f} times at"
             f" {found.depth} guesses"

@@ -18,7 +18,7 @@ from localspec.formats import surgery
 from localspec.formats.files import copy_beside
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading
+from localspec.formats.reading import Reading, Scale
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -77,19 +77,21 @@ class TrimVocab(Step):
         sizes = [size for size in SIZES if size < vocab]
         kept = [None, *(np.sort(order[:size]) for size in sizes)]
         reading = Reading(model)
+        scale = Scale(reading)
         stood = agreed(self._site.texts(), reading.logits, kept)
         promised = [
-            worth(texts, self._seconds(model, tokens), self._site.passes())
+            worth(texts, scale.seconds(_trimmed(model, tokens)), self._site.passes())
             for texts, tokens in zip(stood, kept, strict=True)
         ]
         best = max(range(len(kept)), key=lambda at: promised[at].speed_up)
         return kept[best], {"predicted": promised[best]._asdict()}
 
-    def _seconds(self, model: Any, tokens: NDArray[np.int64] | None) -> float:
-        own = model.clone()
-        if tokens is not None:
-            surgery.trim_head(own, tokens)
-        return Reading(own).seconds()
+
+def _trimmed(model: Any, tokens: NDArray[np.int64] | None) -> Reading:
+    own = model.clone()
+    if tokens is not None:
+        surgery.trim_head(own, tokens)
+    return Reading(own)
 
 
 def ranked(tokenizer: Tokenizer, texts: Sequence[Text], vocab: int) -> NDArray[np.int64]:

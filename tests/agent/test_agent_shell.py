@@ -13,7 +13,7 @@ import pytest
 
 from localspec.agent.files import MOST
 from localspec.agent.folder import Folder
-from localspec.agent.shell import Shell, printable, tools
+from localspec.agent.shell import Shell, tools, visible
 from localspec.tools import ToolFailed
 
 
@@ -103,7 +103,7 @@ def test_a_program_that_prints_for_ever(tmp_path: Path) -> None:
 
 def test_what_is_no_text_is_told_without_what_acts_on_a_terminal(shell: Shell) -> None:
     told = shell.run_shell("head -c 3000 /dev/urandom; printf '\\033]0;title\\007\\033[2J\\r'")
-    assert printable(told) == told
+    assert visible(told) == told
     assert all(one.isprintable() or one in "\n\t" for one in told)
     assert "]0;title" in told
 
@@ -115,7 +115,7 @@ def test_a_letter_is_not_torn(shell: Shell) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b[31m", "a\x08b", "\u202eabc", "\x9b2J", "\x7f", "\ud800"])
 def test_control_characters_are_not_printable(text: str) -> None:
-    assert not any(one in printable(text) for one in "\x1b\x08\u202e\x9b\x7f\ud800")
+    assert not any(one in visible(text) for one in "\x1b\x08\u202e\x9b\x7f\ud800")
 
 
 def test_ctrl_c_ends_the_program_too(shell: Shell, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from localspec.agent.loop import (
     Said,
     Stepped,
     Turn,
+    Working,
     chosen,
     reading,
 )
@@ -106,6 +107,17 @@ def test_an_answer_is_read_into_thoughts_words_and_calls() -> None:
     message = turn.message()
     assert (message["content"], message["reasoning_content"]) == ("I look.", "Hm.")
     assert message["tool_calls"][0]["function"] == {"name": "read_file", "arguments": {"path": "a.py"}}
+
+
+def test_a_call_that_is_being_written_is_told_of() -> None:
+    pieces = [
+        "I look.",
+        '<tool_call>{"name": "read_file",',
+        ' "arguments": {"path": "a.py"}}',
+        "</tool_call>",
+    ]
+    events = list(reading(iter(pieces), plugins.part("dialects", "qwen").made_by(), Turn(), False))
+    assert events == [Said("I look."), Working(len(pieces[1])), Working(len(pieces[1] + pieces[2]))]
 
 
 def test_a_thought_that_never_ends_is_no_answer() -> None:

@@ -100,7 +100,7 @@ def test_a_recipe_of_ones_own(localspec: Localspec, tmp_path: Path) -> None:
     [
         (("prune-draft", MODEL, "--layers", "99", "--name", "x"), 2, "is 99 and the model has 30"),
         (("prune-draft", MODEL, "--engine", "gguf", "--vocab", "9000"), 2, "cannot hold a trimmed head"),
-        (("prune-draft", MODEL, "--engine", "torch"), 2, "`--bits 4` is not for torch"),
+        (("prune-draft", MODEL, "--engine", "torch", "--bits", "4"), 2, "`--bits 4` is not for torch"),
         (("prune-draft", MODEL, "--engine", "toy"), 2, "no engine `toy` to build for"),
         (("prune-draft", MODEL, "--heal", "soon"), 2, "soon"),
         (("prune-draft", MODEL, "--prompts", "/nowhere"), 2, "cannot be read"),

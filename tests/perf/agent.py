@@ -16,7 +16,7 @@ from typing import Any
 
 from localspec.agent import tasks, toolbox
 from localspec.agent.folder import Folder
-from localspec.agent.loop import SYSTEM, Agent, Called, Event, Finished, Returned, Stepped
+from localspec.agent.loop import SYSTEM, Agent, Called, Event, Finished, Returned, Stepped, Working
 from localspec.agent.permission import KINDS, Permission
 from localspec.choosing import Choice
 from localspec.library import Library, Terminal
@@ -43,7 +43,7 @@ def done(runtime: Runtime, task: tasks.Task, steps: int, show: bool) -> dict[str
         events: list[Event] = []
         for event in agent.run(toolbox.briefed(place, task.text)[0]):
             events.append(event)
-            if show and not isinstance(event, Stepped):
+            if show and not isinstance(event, (Stepped, Working)):
                 print("   ", repr(event)[:600])
         last = events[-1]
         assert isinstance(last, Finished)

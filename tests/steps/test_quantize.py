@@ -11,6 +11,7 @@ from localspec import plugins
 from localspec.core.contracts import Artifact
 from localspec.errors import BadValue, MissingExtra
 from localspec.formats.paged import read_stateful
+from localspec.formats.reading import Scale
 
 TEXT = [3, 1, 4, 1, 5]
 
@@ -51,6 +52,23 @@ def test_weights_take_fewer_bits_and_stand_for_nearly_the_same(
     error = np.abs(rounded - whole).mean() / whole.std()
     assert error < {16: 1e-6, 8: 0.05, 4: 0.35}[found.facts["bits"]]
     assert (into / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize(("cheap", "types"), [(4, {"i4", "u8"}), (8, {"i8"})])
+def test_auto_takes_the_bits_that_pay_most(
+    source: Artifact,
+    desk: Desk,
+    into: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cheap: int,
+    types: set[str],
+) -> None:
+    eight = cheap == 8
+    monkeypatch.setattr(Scale, "seconds", lambda self, other: 0.1 if (other is self._base) == eight else 2.0)
+    found = plugins.parse("steps", "quantize:bits=auto").make(desk).run(source, into)
+    assert found.facts["bits"] == cheap
+    assert kinds(into) == types
+    assert [line.partition(":")[0] for line in desk.lines] == ["8 bits", "4 bits"]
 
 
 @pytest.mark.parametrize(

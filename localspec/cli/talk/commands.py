@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli import console
+from localspec.cli.answers import in_words
 from localspec.errors import BadValue, PromptError, UnknownName, suggestion
 
 if TYPE_CHECKING:
@@ -141,8 +142,6 @@ def _load(talk: Talk, model: str, choice: Any) -> None:
 
 
 def _stats(talk: Talk, argument: str) -> None:
-    from localspec.cli.chat import in_words
-
     if argument:
         talk.stats = _switch("/stats", argument)
     elif talk.last is None:

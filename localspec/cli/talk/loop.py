@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from localspec.cli import console
+from localspec.cli.answers import after, tell
 from localspec.cli.talk import attach, commands, screen
 from localspec.cli.talk.entry import Entry, no_echo, paths
 from localspec.errors import ContextFull, EmptyPrompt, LocalspecError, StorageError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from localspec.choosing import Choice
     from localspec.core.contracts import Round
     from localspec.library import Library
-    from localspec.runtime import Answer, Runtime
+    from localspec.runtime import Answer
     from localspec.sessions import Sessions
 
 KEPT_EVERY = 0.2  # seconds between two writes of an answer that is being written, at least
@@ -39,8 +40,6 @@ class Talk:
     library: Library
     sessions: Sessions
     name: str | None  # under which it is kept, None until then
-    after: Callable[[Answer, Chat, bool], None]  # says what is to be said after an answer
-    tell: Callable[[attach.Attached, Runtime], None]  # says what a file adds
     stats: bool = False
     thoughts: bool = True
     markdown: bool = False
@@ -90,7 +89,7 @@ class Talk:
             console.say(f"There is no file `{word}`: it is taken as text")
         files = [*self.files, *map(attach.read, attach.named(text))]
         for file in files[len(self.files) :]:
-            self.tell(file, self.chat.runtime)
+            tell(file, self.chat.runtime)
         whole = attach.together(text, files)
         if not whole.strip():
             raise EmptyPrompt
@@ -139,7 +138,7 @@ class Talk:
             pass
         finally:
             self.keep()
-        self.after(answer, self.chat, self.stats)
+        after(answer, self.chat, self.stats)
 
     def make_room(self, error: ContextFull, keep: int) -> bool:
         """Ask what is to go; tell whether it went. Raises the error where there is nothing that could go."""

@@ -34,6 +34,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class Writer(Protocol):
     """Shows an answer as it streams."""
 
+    thoughts: bool  # whether it shows what the model thinks
+
     def push(self, piece: str, *, thought: bool = False) -> None:
         """Show a piece of the answer, or of what the model thinks before it."""
 
@@ -49,6 +51,7 @@ class PlainWriter:
     ) -> None:
         self._out = out
         self._aside = aside
+        self.thoughts = aside is not None
         self._safe = safe
         self._dim, self._plain = (DIM, PLAIN) if dim else ("", "")
         self._thinking = False
@@ -87,7 +90,7 @@ class MarkdownWriter:
 
     def __init__(self, out: IO[str], *, thoughts: bool = True) -> None:
         self._out = out
-        self._thoughts = thoughts
+        self.thoughts = thoughts
         self._thinking = False
         self._line = ""  # the line that is being written
         self._block = ""  # the whole lines of the block that is being written
@@ -121,7 +124,7 @@ class MarkdownWriter:
         self._out.flush()
 
     def _think(self, piece: str) -> None:
-        if self._thoughts:
+        if self.thoughts:
             self._out.write(("" if self._thinking else DIM) + piece)
             self._thinking = True
             self._out.flush()
@@ -282,13 +285,20 @@ def stream(
 
     The answer is closed and ended however it comes out.
     """
+    waiting = console.Waiting()
+    waiting.show("Reading")
     try:
         with closing(rounds):
             for last in rounds:
                 for said in thinking.push(last.text) if thinking else [Said(last.text)]:
+                    if said.thought and not out.thoughts:
+                        waiting.show("Thinking")
+                        continue
+                    waiting.clear()
                     out.push(said.text, thought=said.thought)
                 yield last
     finally:
+        waiting.clear()
         for said in thinking.end() if thinking else []:
             out.push(said.text, thought=said.thought)
         out.end()

@@ -1,0 +1,67 @@
+"""What is said while nothing is shown: soon, on a terminal alone, and gone without a trace."""
+
+from __future__ import annotations
+
+import io
+import sys
+from time import monotonic, sleep
+
+import pyte
+import pytest
+
+from localspec.cli import console
+
+
+class Terminal(io.StringIO):
+    """A stderr that claims to be one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    found = Terminal()
+    monkeypatch.setattr(sys, "stderr", found)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(console, "SOON", 0.0)
+    return found
+
+
+def seen(terminal: Terminal, text: str) -> bool:
+    """Wait until `text` was written."""
+    ends = monotonic() + 20
+    while text not in terminal.getvalue() and monotonic() < ends:
+        sleep(0.01)
+    return text in terminal.getvalue()
+
+
+def test_what_goes_on_is_shown_and_taken_away(terminal: Terminal) -> None:
+    waiting = console.Waiting()
+    for text in ("Reading", "Writing"):
+        waiting.show(text)
+        assert seen(terminal, text)
+    waiting.clear()
+    waiting.clear()
+    assert sys.stderr is terminal
+    screen = pyte.Screen(80, 5)
+    pyte.Stream(screen).feed(terminal.getvalue().replace("\n", "\r\n"))
+    assert not "".join(screen.display).strip()
+    assert not screen.cursor.hidden
+
+
+def test_nothing_is_shown_of_a_short_wait(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "SOON", 60.0)
+    waiting = console.Waiting()
+    waiting.show("Reading")
+    waiting.clear()
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_is_shown_where_nobody_looks(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    waiting = console.Waiting()
+    waiting.show("Reading")
+    sleep(0.05)
+    waiting.clear()
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

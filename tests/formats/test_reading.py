@@ -1,0 +1,34 @@
+"""What one graph costs beside another is known on a machine that gets slower and slower, and stalls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from localspec.formats.reading import Scale
+
+
+class Busy:
+    """A graph on a machine on which every token takes longer than the one before, and some take very long."""
+
+    clock = 0
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def begin(self) -> None:
+        pass
+
+    def one_more(self, at: int) -> float:
+        Busy.clock += 1
+        stall = 5.0 if Busy.clock % 7 == 0 else 1.0
+        return self._seconds * stall * (1 + 0.002 * Busy.clock)
+
+
+def test_graphs_are_weighed_by_turns() -> None:
+    base: Any = Busy(0.02)
+    scale = Scale(base)
+    for seconds in (0.01, 0.016, 0.04):
+        other: Any = Busy(seconds)
+        assert scale.seconds(other) == pytest.approx(scale.base_seconds * seconds / 0.02, rel=0.01)
