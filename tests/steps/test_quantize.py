@@ -68,7 +68,7 @@ def test_auto_takes_the_bits_that_pay_most(
     found = plugins.parse("steps", "quantize:bits=auto").make(desk).run(source, into)
     assert found.facts["bits"] == cheap
     assert kinds(into) == types
-    assert [line.partition(":")[0] for line in desk.lines] == ["8 bits", "4 bits"]
+    assert [line[:6] for line in desk.lines if "agree" in line] == ["8 bits", "4 bits"]
 
 
 @pytest.mark.parametrize(
