@@ -65,6 +65,8 @@ class Scale:
 
     def seconds(self, other: Reading) -> float:
         """Return the seconds that one more token takes in `other`."""
+        if other is self._base:
+            return self.base_seconds
         own, spent = _least(self._base, other)
         return self.base_seconds * spent / own
 

@@ -80,17 +80,20 @@ class TrimVocab(Step):
         scale = Scale(reading)
         stood = agreed(self._site.texts(), reading.logits, kept)
         promised = [
-            worth(texts, scale.seconds(_trimmed(model, tokens)), self._site.passes())
+            worth(
+                texts,
+                scale.seconds(reading if tokens is None else _trimmed(model, tokens)),
+                self._site.passes(),
+            )
             for texts, tokens in zip(stood, kept, strict=True)
         ]
         best = max(range(len(kept)), key=lambda at: promised[at].speed_up)
         return kept[best], {"predicted": promised[best]._asdict()}
 
 
-def _trimmed(model: Any, tokens: NDArray[np.int64] | None) -> Reading:
+def _trimmed(model: Any, tokens: NDArray[np.int64]) -> Reading:
     own = model.clone()
-    if tokens is not None:
-        surgery.trim_head(own, tokens)
+    surgery.trim_head(own, tokens)
     return Reading(own)
 
 

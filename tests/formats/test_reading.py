@@ -29,6 +29,7 @@ class Busy:
 def test_graphs_are_weighed_by_turns() -> None:
     base: Any = Busy(0.02)
     scale = Scale(base)
+    assert scale.seconds(base) == scale.base_seconds
     for seconds in (0.01, 0.016, 0.04):
         other: Any = Busy(seconds)
         assert scale.seconds(other) == pytest.approx(scale.base_seconds * seconds / 0.02, rel=0.01)
