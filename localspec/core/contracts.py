@@ -59,11 +59,13 @@ class Guess(NamedTuple):
 class Offer(NamedTuple):
     """A guess that costs something, such as a pass of a draft model: `draw` makes it, and None is no guess.
 
+    `behind` are the tokens that must be read for it: one more each time, or all that the draft has missed.
     Who does not want it goes on without: the drafter's next step is then a guess from elsewhere, or none.
     """
 
     draw: Callable[[], Guess | None]
     source: str = ""
+    behind: int = 1
 
 
 class Verdict(NamedTuple):

@@ -39,6 +39,7 @@ class Pace:
 
     def __init__(self) -> None:
         self.spent: float | None = None  # seconds a guess
+        self.reading: float | None = None  # seconds a token that it had missed
         self.asked = False  # in the last round: then it has missed nothing
         self.shares = Positions()
         self.classes = Classes()
@@ -178,6 +179,11 @@ class Pace:
         if self.asked:
             self.spent = seconds if self.spent is None else clamped(self.spent, seconds, LONG)
 
+    def learn_reading(self, seconds: float, behind: int) -> None:
+        """Take in what a guess cost before which `behind` tokens were read."""
+        one = max(seconds - self.cost, 0.0) / behind
+        self.reading = one if self.reading is None else clamped(self.reading, one, LONG)
+
     def learn_guess(self, at: int, stood: bool, name: str, before: str | None) -> None:
         """Take in whether the guess at `at` of class `name`, after one of class `before`, stood."""
         chance = share = self.shares.at(at)
@@ -226,6 +232,7 @@ class Pace:
         """Return what was learnt, as plain values for `restore`."""
         return {
             "guess": self.spent,
+            "reading": self.reading,
             "prior": self.shares.prior,
             "stood": list(self.shares.stood),
             "seen": list(self.shares.seen),
@@ -236,7 +243,7 @@ class Pace:
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Take up a `state`, which counts for few samples, so that what has changed since is soon seen."""
-        self.spent = values["guess"]
+        self.spent, self.reading = values["guess"], values["reading"]
         self.shares.stood = list(values["stood"])
         self.shares.seen = list(values["seen"])
         self.shares.prior = values["prior"]

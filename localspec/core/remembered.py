@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 LARGE = 1e9  # no number of a state is larger
 SMALL = 1e-18  # nor any that must not be 0 smaller
 ROUNDING = 1e-6  # faded sums of the same samples may differ by so much
@@ -17,6 +17,8 @@ def fit(values: Any) -> bool:
         return False
     passes, sources = values.get("passes", ()), values.get("sources")
     if not are_rows(passes, int, 1) or any(width < 1 for width, _ in passes):
+        return False
+    if not is_number(values.get("usual"), 0, LARGE):
         return False
     return isinstance(sources, Mapping) and all(_fit_source(known) for known in sources.values())
 
@@ -34,6 +36,9 @@ def _fit_source(values: Any) -> bool:
         return False
     guess = values.get("guess", "")
     if guess is not None and not (is_number(guess, 0, LARGE) and stood):
+        return False
+    reading = values.get("reading", "")
+    if reading is not None and not is_number(reading, 0, LARGE):
         return False
     named = all(are_rows(values.get(name), str, 2) for name in ("classes", "after"))
     return named and are_rows(values.get("first"), str, 1)

@@ -142,7 +142,7 @@ class LadderDraft(Drafter):
             return made[0] if made else None
 
         if step is not None:
-            yield Offer(draw, MODEL)
+            yield Offer(draw, MODEL, step.behind)
         return made[0] if made else None
 
     def _last_successor(self, text: Tokens, sampler: Sampler) -> Guess | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from localspec.core.contracts import Drafter, Engine, Guess, Offer, Tokens
-from localspec.core.cursor import Cursor
+from localspec.core.cursor import Cursor, shared_prefix
 from localspec.core.sampler import Sampler
 from localspec.plugins import Option
 
@@ -44,7 +44,8 @@ class ModelDraft(Drafter):
             text.append(guess.token)
             return guess
 
+        behind = len(text) - shared_prefix(self._cursor.tokens, text)
         for length in range(len(text), self._engine.context + 1):
-            yield Offer(draw)
+            yield Offer(draw, behind=max(behind - length + len(tokens), 1))
             if len(text) == length:
                 return

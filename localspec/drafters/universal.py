@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from localspec.core.contracts import Drafter, Engine, Guess, Offer, Row, Tokens
-from localspec.core.cursor import Cursor
+from localspec.core.cursor import Cursor, shared_prefix
 from localspec.core.pieces import Translation
 from localspec.core.sampler import Sampler
 from localspec.core.spelling import Alignment, Continuation
@@ -97,7 +97,8 @@ class UniversalDraft(Drafter):
 
         while not writing.ended and self._fits:
             taken, written = ready(), writing.count
-            yield Offer(draw)
+            own = self._alignment.draft.tokens
+            yield Offer(draw, behind=max(len(own) - shared_prefix(self._cursor.tokens, own), 1))
             if writing.count == written:
                 writing.close()
             yield from ready()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+from localspec.core.catchup import Answers
 from localspec.core.contracts import Guess, Lookahead, Offer, Round
 from localspec.core.pace import Pace
 from localspec.core.pacing import LITTLE, Costs, class_of, survivals
@@ -30,7 +31,8 @@ class Measured(Lookahead):
 
     While guessing does not pay it tries again, ever more rarely. The first round of an answer is plain unless
     guesses are as good as free, so the first token does not wait for a draft that must read the whole prompt.
-    Its seconds are not counted: what an engine does once, it does there.
+    Its seconds are not counted: what an engine does once, it does there. A draft that must read what it has
+    missed does so where the rest of the answer is likely to pay for it (core/catchup.py).
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class Measured(Lookahead):
         self._costs = Costs()
         self._curve: list[float] = []
         self._paces: dict[str, Pace] = {}
+        self._answers = Answers()
+        self._behind: dict[str, int] = {}  # tokens that were read for a source's first guess of this round
         self._met: dict[str, bool] = {}  # sources that had a step this round: was it an offer
         self._names: list[str] = []  # classes of this round's guesses
         self._own: dict[str, int] = {}  # this round's guesses by source
@@ -56,6 +60,12 @@ class Measured(Lookahead):
 
     def wants_more(self, draft: Sequence[Guess], step: Guess | Offer) -> bool:
         """Tell whether the expected tokens of going on are worth more than its seconds."""
+        wanted = self._wants(draft, step)
+        if wanted and isinstance(step, Offer) and self._missed(step):
+            self._behind[step.source] = step.behind
+        return wanted
+
+    def _wants(self, draft: Sequence[Guess], step: Guess | Offer) -> bool:
         count, source = len(draft), step.source
         if count < len(self._names):
             self._forget()
@@ -69,11 +79,21 @@ class Measured(Lookahead):
         own = self._own.get(source, 0)
         if pace.spent is None:  # what it costs must be seen first
             return own < self._start and not (offered and self._opening)
-        if offered and self._opening and pace.spent > CHEAP * self._curve[0]:
+        if isinstance(step, Offer) and not self._affords(pace, step):
             return False
         if own < pace.least or own >= pace.limit:
             return own < pace.limit
         return self._pays(pace, draft, step)
+
+    def _affords(self, pace: Pace, step: Offer) -> bool:
+        """Tell whether an offer costs no more at once than it may: the first token waits for little."""
+        if self._opening and pace.cost > CHEAP * self._curve[0]:
+            return False
+        return not self._missed(step) or self._answers.affords(pace, self._curve[0], step.behind)
+
+    def _missed(self, step: Offer) -> bool:
+        """Tell whether an offer must read more than a round leaves behind."""
+        return step.behind > self._most + 1
 
     def learn(self, last: Round) -> None:
         """Take in what the pass and the guesses cost and which of them stood, and choose the next depth."""
@@ -83,6 +103,9 @@ class Measured(Lookahead):
             self._learn_draft(last)
         for source, pace in self._paces.items():
             pace.asked = source in self._met and (source in self._own or not self._met[source])
+        asked = not last.draft or last.draft[0].source in self._met and self._met[last.draft[0].source]
+        seconds = last.target_seconds + last.draft_seconds
+        self._answers.learn(len(last.tokens), seconds, asked, last.finish is not None)
         self._opening = last.finish is not None
         if self._opening:
             for pace in self._paces.values():
@@ -105,6 +128,7 @@ class Measured(Lookahead):
         """Return what was learnt, as plain values for `restore`."""
         return {
             "version": VERSION,
+            "usual": self._answers.usual,
             "passes": [[width, self._costs.mean[width]] for width in sorted(self._costs.mean)],
             "sources": {source: pace.state() for source, pace in self._paces.items()},
         }
@@ -115,13 +139,14 @@ class Measured(Lookahead):
             return
         self._costs.mean = {width: float(seconds) for width, seconds in values["passes"]}
         self._costs.seen = dict.fromkeys(self._costs.mean, 2)
+        self._answers.usual = float(values["usual"])
         for source, known in values["sources"].items():
             self._paces[source] = Pace()
             self._paces[source].restore(known)
         self._plan(None)
 
     def _forget(self) -> None:
-        self._names, self._own, self._survival = [], {}, [1.0]
+        self._names, self._own, self._survival, self._behind = [], {}, [1.0], {}
 
     def _pace(self, source: str) -> Pace:
         """Return what is known of a source, nothing of a new one."""
@@ -225,6 +250,8 @@ class Measured(Lookahead):
             leading.learn_rate(sum(self._survival[: last.drafted + 1]), seconds)
         for source in dict.fromkeys(sources):
             pace, own = self._paces[source], [at for at, name in enumerate(sources) if name == source]
+            if behind := self._behind.get(source):
+                pace.learn_reading(last.costs[own[0]], behind)
             pace.learn_cost(sum(last.costs[at] for at in own) / len(own))
             pace.shares.reach(own[-1] + 1)
             for at in own:

@@ -614,3 +614,82 @@ def tried_after(finish: str | None) -> int:
 
 def test_what_a_class_was_worth_gives_way_sooner_in_another_answer() -> None:
     assert 0 < tried_after("stop") < tried_after(None)
+
+
+class Reader:
+    """A draft model, all of whose guesses stand, on a simulated clock: what it has missed it reads first."""
+
+    PASSES = (1.0, 1.3, 1.6, 1.9, 2.2, 2.5, 2.8, 3.1)
+    READ = 0.06
+
+    def __init__(self, guess: float) -> None:
+        self.lookahead, self.guess = Measured(most=6), guess
+        self.read = self.text = 0
+
+    def answer(self, prompt: int, tokens: int) -> float:
+        """Return how many times as fast as plain decoding `tokens` tokens after a new prompt are."""
+        self.text, self.read, seconds, done = prompt, 0, 0.0, 0
+        while done < tokens:
+            draft: list[Guess] = []
+            costs: list[float] = []
+            while len(draft) < min(6, tokens - done - 1):
+                behind = self.text + len(draft) - self.read
+                if not self.lookahead.wants_more(draft, Offer(lambda: None, "model", behind)):
+                    break
+                draft.append(Guess(0, None, 0.9, "model"))
+                costs.append(self.guess + self.READ * (behind - 1))
+                self.read += behind
+            cost, ends = self.PASSES[len(draft)], done + len(draft) + 1 == tokens
+            self.lookahead.learn(
+                Round(
+                    (0,) * (len(draft) + 1),
+                    len(draft),
+                    len(draft),
+                    sum(costs),
+                    cost,
+                    "",
+                    "stop" if ends else None,
+                    tuple(draft),
+                    tuple(costs),
+                )
+            )
+            seconds += cost + sum(costs)
+            done += len(draft) + 1
+            self.text += len(draft) + 1
+        return tokens * self.PASSES[0] / seconds
+
+
+@pytest.mark.parametrize("guess", [0.1, 0.3, 0.45])
+@pytest.mark.parametrize("tokens", [40, 400])
+def test_a_prompt_is_read_for_a_draft_only_where_that_pays(guess: float, tokens: int) -> None:
+    reader = Reader(guess)
+    reader.answer(100, 200)  # now its costs are known
+    for _ in range(12):
+        reader.answer(300, tokens)  # and how long answers are
+    assert reader.answer(300, tokens) >= 0.985
+    price, gain = reader.READ * 300, tokens * (1 - 1 / best_of(reader))
+    if gain > 1.6 * price:
+        assert reader.answer(300, tokens) > 1.02
+
+
+def best_of(reader: Reader) -> float:
+    """Return the speed-up of the best depth, once all is read."""
+    return max((depth + 1) / (depth * reader.guess + cost) for depth, cost in enumerate(reader.PASSES[:7]))
+
+
+def test_a_longer_answer_than_usual_pays_for_the_prompt_in_the_end() -> None:
+    reader = Reader(0.1)
+    reader.answer(100, 200)
+    for _ in range(12):
+        reader.answer(600, 20)
+    assert reader.answer(600, 20) >= 0.985
+    assert reader.answer(600, 2000) > 1.3
+
+
+def test_what_reading_costs_is_kept() -> None:
+    reader = Reader(0.1)
+    reader.answer(200, 300)
+    again = Measured(most=6)
+    again.restore(reader.lookahead.state())
+    assert again.state()["usual"] == reader.lookahead.state()["usual"]
+    assert again.state()["sources"]["model"]["reading"] == pytest.approx(reader.READ, rel=0.05)

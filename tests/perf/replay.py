@@ -3,8 +3,9 @@
     python tests/perf/replay.py REPORT.json [--draft SPEC] [--model NAME] [--lookahead SPEC] [--costs 88,95]
 
 REPORT is a report of `localspec bench` with its runs. A guess stands when it is what the plain answer says;
-passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one, other
-guesses what they take. There is hardly any noise, so two ways of guessing can be told apart.
+passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one and what it
+has missed READ of one a token, other guesses what they take. There is hardly any noise, so two ways of
+guessing can be told apart.
 """
 
 from __future__ import annotations
@@ -21,13 +22,29 @@ import numpy as np
 from localspec import plugins
 from localspec.bench import suites
 from localspec.bench.race import encoded
-from localspec.core.contracts import Round, Verdict
+from localspec.core.contracts import Offer, Round, Verdict
 from localspec.core.decode import guesses
 from localspec.core.sampler import Sampler, Sampling
 from localspec.library import Library
 
 WIDTHS = (1, 2, 4, 8, 16)
 GUESS = 0.47  # of a pass: what a guess of the draft model is said to cost
+READ = 0.06  # of a pass: what a token is said to cost that the draft model had missed
+
+
+class Watched:
+    """A lookahead that notes how much the offers that it takes have missed."""
+
+    def __init__(self, lookahead: Any) -> None:
+        self._lookahead = lookahead
+        self.learn = lookahead.learn
+        self.behind: list[int] = []
+
+    def wants_more(self, draft: Any, step: Any) -> bool:
+        wanted: bool = self._lookahead.wants_more(draft, step)
+        if wanted and isinstance(step, Offer):
+            self.behind.append(step.behind)
+        return wanted
 
 
 class Replayed:
@@ -37,7 +54,7 @@ class Replayed:
         given = [engine, engine.vocab] if engine else []
         self.drafter = plugins.parse("drafters", draft).make(None, *given)
         self.engine = engine
-        self.lookahead = plugins.parse("lookaheads", lookahead).make()
+        self.lookahead = Watched(plugins.parse("lookaheads", lookahead).make())
         self.curve = np.interp(range(300), WIDTHS, [cost / 1000 for cost in costs])
         slope = self.curve[16] - self.curve[8]
         self.curve[17:] = self.curve[16] + slope / 8 * np.arange(1, 284)
@@ -47,15 +64,16 @@ class Replayed:
         text, done, seconds, stood = list(prompt), 0, 0.0, 0
         depths, sampler = [], Sampler(Sampling())
         while done < len(answer):
+            self.lookahead.behind = []
             draft, costs = guesses(text, self.drafter, self.lookahead, sampler, len(answer) - done - 1)
-            costs = (
-                tuple(
-                    GUESS * float(self.curve[1]) if guess.source in ("model", "") else cost
+            if self.engine:
+                behind = iter(self.lookahead.behind)
+                costs = tuple(
+                    (GUESS + READ * (next(behind) - 1)) * float(self.curve[1])
+                    if guess.source in ("model", "")
+                    else cost
                     for guess, cost in zip(draft, costs, strict=True)
                 )
-                if self.engine
-                else costs
-            )
             accepted = 0
             while accepted < len(draft) and draft[accepted].token == answer[done + accepted]:
                 accepted += 1
