@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from localspec import plugins
 from localspec.building.desk import CONTEXT, Desk
 from localspec.choosing import OFF
-from localspec.core.contracts import Artifact, Engine, Round, Rows, Text, Tokens
+from localspec.core.contracts import Artifact, Drafter, Engine, Offer, Round, Rows, Text, Tokens
 from localspec.core.costs import pass_milliseconds
 from localspec.core.cutting import worth
 from localspec.core.judging import agreed
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.core.proof import why_no_rewind
+from localspec.core.sampler import Sampler, Sampling
 from localspec.errors import BrokenModel
 from localspec.library import Model, compiled_folder
 from localspec.runtime import Runtime, greedy
@@ -93,8 +94,8 @@ def perplexity(texts: Sequence[Text], read: Callable[[Tokens], Rows]) -> float:
 def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -> dict[str, Any]:
     """Return how many times as fast the target answers with `depth` guesses a round of a draft's `engine`.
 
-    Plain and drafted answers take turns, text by text; the first is read once more, to warm up. Prompts are
-    read before the clock starts.
+    Plain and drafted answers take turns, text by text; the first is read once more, to warm up. Target and
+    draft read prompts before the clock starts.
     """
     none = plugins.parse("drafters", "none").make(runtime.target)
     drafter = plugins.parse("drafters", "model:name=draft").make(runtime.target, engine, runtime.engine.vocab)
@@ -103,6 +104,7 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
     for number, (prompt, answer) in enumerate([texts[0], *texts]):
         answers = {}
         for name, one in (("plain", none), ("drafted", drafter)):
+            _read(one, prompt[:-1])
             rounds = greedy(runtime, prompt, one, guesses=depth, room=len(answer))
             seconds[name] += _seconds(rounds) if number else 0.0
             answers[name] = [token for last in rounds for token in last.tokens]
@@ -112,6 +114,12 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
         other += bool(number and parted and not parted.tie)
     speed_up = seconds["plain"] / seconds["drafted"]
     return {"depth": depth, "speed_up": round(speed_up, 4), "texts": len(texts), "other_texts": other}
+
+
+def _read(drafter: Drafter, tokens: Tokens) -> None:
+    step = next(iter(drafter.propose(tokens, Sampler(Sampling()))), None)
+    if isinstance(step, Offer):
+        step.draw()
 
 
 def _seconds(rounds: Sequence[Round]) -> float:

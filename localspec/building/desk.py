@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec import plugins
-from localspec.choosing import AUTO, Choice
+from localspec.choosing import LADDER, Choice
 from localspec.core.contracts import Artifact, Engine, Text, Tokens
 from localspec.core.costs import pass_milliseconds
 from localspec.core.sampler import Sampling
@@ -107,8 +107,8 @@ class Desk:
         """Return what stands around the first turn of some kinds of users; see `turns`."""
         return turns(self._target)
 
-    def runtime(self, draft: str = AUTO) -> Runtime:
-        """Return the target in the engine that the build is for, with whatever draft it has by now."""
+    def runtime(self, draft: str) -> Runtime:
+        """Return the target in the engine that the build is for."""
         choice = Choice(engine=self._engine, draft=draft)
         return Runtime(self._target.name, choice, self._library, self._progress)
 
@@ -133,7 +133,7 @@ class Desk:
 
     def _answered(self) -> dict[str, Any]:
         """Let the target answer and measure its passes."""
-        runtime, texts = self.runtime(), []
+        runtime, texts = self.runtime(LADDER), []  # a draft model would take memory
         judged = self._prompts[:JUDGED]
         for number, asked in enumerate(judged, 1):
             self._progress.step(f"{self._target.name} answers prompt {number} of {len(judged)}")

@@ -52,6 +52,8 @@ class Quantize(Step):
 
     def run(self, source: Artifact, into: Path) -> Artifact:
         """Write the graph in fewer bits; raises MissingExtra without NNCF."""
+        if self._bits is None:
+            self._site.texts()  # the target answers before anything else takes memory
         model = read_stateful(source.folder / GRAPH)
         bits = self._bits or self._chosen(model)
         if bits < 16:
