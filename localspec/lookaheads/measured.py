@@ -47,6 +47,7 @@ class Measured(Lookahead):
         self._curve: list[float] = []
         self._paces: dict[str, Pace] = {}
         self._answers = Answers()
+        self._unread = 0  # tokens that were too many to be read for a draft of this answer
         self._behind: dict[str, int] = {}  # tokens that were read for a source's first guess of this round
         self._met: dict[str, bool] = {}  # sources that had a step this round: was it an offer
         self._names: list[str] = []  # classes of this round's guesses
@@ -62,7 +63,7 @@ class Measured(Lookahead):
         """Tell whether the expected tokens of going on are worth more than its seconds."""
         wanted = self._wants(draft, step)
         if wanted and isinstance(step, Offer) and self._missed(step):
-            self._behind[step.source] = step.behind
+            self._behind[step.source], self._unread = step.behind, 0
         return wanted
 
     def _wants(self, draft: Sequence[Guess], step: Guess | Offer) -> bool:
@@ -89,7 +90,10 @@ class Measured(Lookahead):
         """Tell whether an offer costs no more at once than it may: the first token waits for little."""
         if self._opening and pace.cost > CHEAP * self._curve[0]:
             return False
-        return not self._missed(step) or self._answers.affords(pace, self._curve[0], step.behind)
+        if not self._missed(step) or self._answers.affords(pace, self._curve[0], step.behind):
+            return True
+        self._unread = step.behind if pace.pays else 0
+        return False
 
     def _missed(self, step: Offer) -> bool:
         """Tell whether an offer must read more than a round leaves behind."""
@@ -97,7 +101,9 @@ class Measured(Lookahead):
 
     def learn(self, last: Round) -> None:
         """Take in what the pass and the guesses cost and which of them stood, and choose the next depth."""
-        if not self._opening:
+        if self._opening:
+            self._unread = 0
+        else:
             self._costs.learn(last.drafted + 1, last.target_seconds)
         if last.drafted:
             self._learn_draft(last)
@@ -116,7 +122,9 @@ class Measured(Lookahead):
 
     @property
     def reason(self) -> str | None:
-        """Say what a guess costs and how many stand, when that is why it does not guess."""
+        """Say what a guess costs and how many stand, or what is not read, where that stops it."""
+        if self._unread:
+            return f"to read {self._unread:,} tokens costs a draft more than it is likely to save here"
         known = [pace for pace in self._paces.values() if pace.spent is not None]
         if not known or any(pace.pays for pace in known):
             return None

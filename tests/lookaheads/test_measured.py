@@ -683,7 +683,9 @@ def test_a_longer_answer_than_usual_pays_for_the_prompt_in_the_end() -> None:
     for _ in range(12):
         reader.answer(600, 20)
     assert reader.answer(600, 20) >= 0.985
+    assert "to read 6" in str(reader.lookahead.reason)
     assert reader.answer(600, 2000) > 1.3
+    assert reader.lookahead.reason is None
 
 
 def test_what_reading_costs_is_kept() -> None:
