@@ -9,7 +9,7 @@ LEARNED = 0.2  # of the way to the length of each answer
 HELD = 16.0  # tokens of earlier answers that count for what this one is like
 KEPT = 0.99  # of what earlier tokens weigh is left after each one
 A_GUESS = 8.0  # tokens that are read for what a guess costs, until that has been seen
-PROBED = 0.03  # of an answer's time so far may be spent on reading for a guess that may not pay
+PROBED = 0.03  # of all time may be spent on reading for guesses that may not pay
 
 
 class Answers:
@@ -24,29 +24,29 @@ class Answers:
 
     def __init__(self) -> None:
         self.usual = USUAL
+        self.waited = 0.0  # seconds since something was read for a guess that may not pay
         self._said = 0
-        self._seconds = 0.0
         self._asked = self._told = HELD  # tokens that nobody else guessed, and all of them, faded
 
     def affords(self, pace: Pace, plain: float, behind: int) -> bool:
         """Tell whether reading `behind` tokens pays for who guesses at this pace; `plain` is a pass's cost.
 
-        Who does not pay is tried now and then, for a small share of the answer's time.
+        Who does not pay is tried now and then, for a small share of the time.
         """
         price = behind * (pace.reading if pace.reading is not None else pace.cost / A_GUESS)
         if not pace.pays:
-            return price <= PROBED * self._seconds
+            return price <= PROBED * self.waited
         ahead = max(self.usual - self._said, self._said)
         return price <= ahead * self._asked / self._told * max(plain - 1 / pace.rate, 0.0)
 
     def learn(self, tokens: int, seconds: float, asked: bool, ended: bool) -> None:
         """Take in a round: its tokens and seconds, and whether a draft model was what could have led it."""
         self._said += tokens
-        self._seconds += seconds
+        self.waited += seconds
         fade = KEPT**tokens
         self._told = fade * self._told + tokens
         self._asked = fade * self._asked + tokens * asked
         if ended:
             self.usual += LEARNED * (self._said - self.usual)
             self._asked, self._told = HELD * self._asked / self._told, HELD
-            self._said, self._seconds = 0, 0.0
+            self._said = 0

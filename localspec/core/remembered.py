@@ -18,7 +18,7 @@ def fit(values: Any) -> bool:
     passes, sources = values.get("passes", ()), values.get("sources")
     if not are_rows(passes, int, 1) or any(width < 1 for width, _ in passes):
         return False
-    if not is_number(values.get("usual"), 0, LARGE):
+    if not all(is_number(values.get(name), 0, LARGE) for name in ("usual", "waited")):
         return False
     return isinstance(sources, Mapping) and all(_fit_source(known) for known in sources.values())
 

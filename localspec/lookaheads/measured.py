@@ -64,6 +64,8 @@ class Measured(Lookahead):
         wanted = self._wants(draft, step)
         if wanted and isinstance(step, Offer) and self._missed(step):
             self._behind[step.source], self._unread = step.behind, 0
+            if not self._pace(step.source).pays:
+                self._answers.waited = 0.0
         return wanted
 
     def _wants(self, draft: Sequence[Guess], step: Guess | Offer) -> bool:
@@ -137,6 +139,7 @@ class Measured(Lookahead):
         return {
             "version": VERSION,
             "usual": self._answers.usual,
+            "waited": self._answers.waited,
             "passes": [[width, self._costs.mean[width]] for width in sorted(self._costs.mean)],
             "sources": {source: pace.state() for source, pace in self._paces.items()},
         }
@@ -147,7 +150,7 @@ class Measured(Lookahead):
             return
         self._costs.mean = {width: float(seconds) for width, seconds in values["passes"]}
         self._costs.seen = dict.fromkeys(self._costs.mean, 2)
-        self._answers.usual = float(values["usual"])
+        self._answers.usual, self._answers.waited = float(values["usual"]), float(values["waited"])
         for source, known in values["sources"].items():
             self._paces[source] = Pace()
             self._paces[source].restore(known)

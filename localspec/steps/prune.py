@@ -79,21 +79,21 @@ class Prune(Step):
             return frozenset(), {}
         ranked = self._ranked(model)
         counts = range(0, layers - 1, STRIDE) if self._asked is None else [layers - self._asked]
-        best: tuple[frozenset[int], Worth] | None = None
+        best: tuple[Worth, float, frozenset[int]] | None = None
         worse = 0
         scale = Scale(Reading(model))
         self._site.step("Trying which layers can go")
         for count in counts:
-            tried = [(drop, self._worth(model, drop, scale)) for drop in ranked(count)]
-            top = max(tried, key=lambda pair: pair[1].speed_up)
-            if best is None or top[1].speed_up > best[1].speed_up:
+            tried = [(*self._worth(model, drop, scale), drop) for drop in ranked(count)]
+            top = max(tried, key=lambda found: (found[0].speed_up, found[1]))
+            if best is None or top[0].speed_up > best[0].speed_up:
                 best, worse = top, 0
             else:
                 worse += 1
             if worse == ENOUGH:
                 break
         assert best is not None
-        return best[0], {"predicted": best[1]._asdict()}
+        return best[2], {"predicted": best[0]._asdict()}
 
     def _ranked(self, model: Any) -> Any:
         """Return a function from a number of layers to the candidates that may go."""
@@ -104,7 +104,8 @@ class Prune(Step):
         turned = np.average([influences(states) for states in found], axis=0, weights=sizes)
         return lambda count: candidates(between, list(turned), count) if count else [frozenset()]
 
-    def _worth(self, model: Any, dropped: frozenset[int], scale: Scale) -> Worth:
+    def _worth(self, model: Any, dropped: frozenset[int], scale: Scale) -> tuple[Worth, float]:
+        """Return what is promised without those layers, and the share of tokens that agree."""
         own = model.clone()
         surgery.drop_layers(own, dropped)
         reading = Reading(own)
@@ -113,7 +114,7 @@ class Prune(Step):
             f"without {_ranges(sorted(dropped))}: {share:.0%} agree, {found.speed_up:.2f} times at"
             f" {found.depth} guesses"
         )
-        return found
+        return found, share
 
 
 def _parsed(text: str) -> int | frozenset[int]:

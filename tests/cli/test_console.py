@@ -19,12 +19,12 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def at_terminal(monkeypatch: pytest.MonkeyPatch, soon: float) -> Terminal:
+    """Make stderr a terminal; not in a fixture, after which pytest sets it anew."""
     found = Terminal()
     monkeypatch.setattr(sys, "stderr", found)
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(console, "SOON", 0.0)
+    monkeypatch.setattr(console, "SOON", soon)
     return found
 
 
@@ -36,8 +36,8 @@ def seen(terminal: Terminal, text: str) -> bool:
     return text in terminal.getvalue()
 
 
-def test_what_goes_on_is_shown_and_taken_away(terminal: Terminal) -> None:
-    waiting = console.Waiting()
+def test_what_goes_on_is_shown_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, waiting = at_terminal(monkeypatch, 0.0), console.Waiting()
     for text in ("Reading", "Writing"):
         waiting.show(text)
         assert seen(terminal, text)
@@ -50,18 +50,18 @@ def test_what_goes_on_is_shown_and_taken_away(terminal: Terminal) -> None:
     assert not screen.cursor.hidden
 
 
-def test_nothing_is_shown_of_a_short_wait(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "SOON", 60.0)
-    waiting = console.Waiting()
+def test_nothing_is_shown_of_a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, waiting = at_terminal(monkeypatch, 60.0), console.Waiting()
     waiting.show("Reading")
     waiting.clear()
     assert terminal.getvalue() == ""
 
 
-def test_nothing_is_shown_where_nobody_looks(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    waiting = console.Waiting()
+def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch, 0.0)
+    stderr, waiting = io.StringIO(), console.Waiting()
+    monkeypatch.setattr(sys, "stderr", stderr)
     waiting.show("Reading")
     sleep(0.05)
     waiting.clear()
-    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+    assert stderr.getvalue() == ""

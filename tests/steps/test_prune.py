@@ -9,7 +9,9 @@ from desk import IDLE, LAYERS, Desk, rows
 
 from localspec import plugins
 from localspec.core.contracts import Artifact
+from localspec.core.cutting import Worth
 from localspec.errors import BadValue
+from localspec.steps import prune
 
 TEXT = [3, 1, 4, 1, 5]
 
@@ -49,3 +51,14 @@ def test_a_number_that_is_none_is_refused(desk: Desk) -> None:
 def test_all_layers_stay_when_asked_to(source: Artifact, desk: Desk, into: Path) -> None:
     plugins.parse("steps", f"prune:layers={LAYERS}").make(desk).run(source, into)
     assert np.array_equal(rows(into, TEXT), rows(source.folder, TEXT))
+
+
+def test_of_cuts_that_promise_the_same_the_one_that_agrees_more_is_taken(
+    source: Artifact, desk: Desk, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuts = [frozenset({1}), frozenset({2}), frozenset({3})]
+    shares = iter([0.7, 0.8, 0.75])
+    monkeypatch.setattr(prune, "candidates", lambda *_: cuts)
+    monkeypatch.setattr(prune, "promise", lambda *_: (Worth(0, 1.0, 1.0), next(shares)))
+    found = plugins.parse("steps", "prune:layers=5").make(desk).run(source, into)
+    assert found.facts["layers"] == [0, 1, 3, 4, 5]
