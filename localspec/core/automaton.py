@@ -81,18 +81,20 @@ class Automaton:
         return split
 
     def _count(self, last: int, token: int) -> None:
-        count, total, best = self.count, self.total, self.best
+        count, total, best, link, tokens = self.count, self.total, self.best, self.link, self.token
         for _ in range(DEPTH):
             if last <= 0:  # what follows the empty text is of no use
                 return
-            edge = most = best[last]
-            if self.token[edge] != token:
-                edge = self.more[last][token]
-            count[edge] += 1
+            edge = best[last]
             total[last] += 1
-            if LATER * count[edge] >= count[most]:
-                best[last] = edge
-            last = self.link[last]
+            if tokens[edge] == token:
+                count[edge] += 1
+            else:
+                most, edge = edge, self.more[last][token]
+                count[edge] += 1
+                if LATER * count[edge] >= count[most]:
+                    best[last] = edge
+            last = link[last]
 
     def edge(self, state: int, token: int) -> int:
         """Return the edge of `state` with `token`, -1 when there is none."""

@@ -187,9 +187,11 @@ class Pace:
     def learn_guess(self, at: int, stood: bool, name: str, before: str | None) -> None:
         """Take in whether the guess at `at` of class `name`, after one of class `before`, stood."""
         chance = share = self.shares.at(at)
-        if self.several or name not in self.classes.odds:
+        new = name not in self.classes.odds
+        if self.several or new:
             chance = self.chance(share, name)
             self.classes.learn(name, share, stood)
+        if new:
             self._compare()
         if self.several and before is not None:
             self.after.learn(before, share, stood, self.classes.odds.get(before, 1.0))

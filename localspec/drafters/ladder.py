@@ -82,7 +82,7 @@ class LadderDraft(Drafter):
         text, steps = list(tokens), None
         while True:
             copy = self._suffix.guess(walk)
-            chance = self._chance(copy, SUFFIX, text) if copy else 0.0
+            chance, name = self._judged(copy, SUFFIX, len(text)) if copy else (0.0, "")
             likely = copy is not None and chance >= self._sure
             self._wanted = self._wanted or not (likely or self._classes)
             if able and not likely and self._model is not None:
@@ -94,11 +94,11 @@ class LadderDraft(Drafter):
             else:
                 steps = None
                 last = None if likely else self._last_successor(text, sampler)
-                other = self._chance(last, RECYCLE, text) if last else 0.0
+                other, of_other = self._judged(last, RECYCLE, len(text)) if last else (0.0, "")
                 if last is not None and other > chance:
-                    guess = self._kept(last, RECYCLE, other, text)
+                    guess = self._kept(last, RECYCLE, other, of_other, len(text))
                 elif copy is not None:
-                    guess = self._kept(copy, SUFFIX, chance, text)
+                    guess = self._kept(copy, SUFFIX, chance, name, len(text))
                 else:
                     return
                 yield guess
@@ -129,7 +129,7 @@ class LadderDraft(Drafter):
         """Pass on the model's next step and return the guess that came of it, None when none did."""
         step = next(steps, None)
         if isinstance(step, Guess):
-            guess = self._kept(step, MODEL, self._chance(step, MODEL, text), text)
+            guess = self._kept(step, MODEL, *self._judged(step, MODEL, len(text)), len(text))
             yield guess
             return guess
         made: list[Guess] = []
@@ -137,7 +137,7 @@ class LadderDraft(Drafter):
         def draw() -> Guess | None:
             found = step.draw() if step else None
             if found is not None:
-                made.append(self._kept(found, MODEL, self._chance(found, MODEL, text), text))
+                made.append(self._kept(found, MODEL, *self._judged(found, MODEL, len(text)), len(text)))
                 self._read, self._missed, self._wanted = len(text), 0, False
             return made[0] if made else None
 
@@ -150,16 +150,16 @@ class LadderDraft(Drafter):
         step = next(iter(self._recycle.propose(text[-1:], sampler)), None)
         return step if isinstance(step, Guess) else None
 
-    def _chance(self, guess: Guess, source: str, text: Tokens) -> float:
-        """Return the share of guesses of this class that stood; the source's own confidence counts too."""
-        stood, judged = self._stood.get(self._class(guess, source, text), (0.0, 0.0))
-        return (stood + PRIOR * guess.confidence) / (judged + PRIOR)
+    def _judged(self, guess: Guess, source: str, at: int) -> tuple[float, str]:
+        """Return the chance of a guess at a place, and its class: copies go on more surely than they begin.
 
-    def _class(self, guess: Guess, source: str, text: Tokens) -> str:
-        """Return the class of a guess after `text`: a copy goes on more surely than it begins."""
-        return class_of(source, guess.confidence, len(text) - 1 in self._classes)
+        That is the share of guesses of its class that stood; the source's own confidence counts too.
+        """
+        name = class_of(source, guess.confidence, at - 1 in self._classes)
+        stood, judged = self._stood.get(name, (0.0, 0.0))
+        return (stood + PRIOR * guess.confidence) / (judged + PRIOR), name
 
-    def _kept(self, guess: Guess, source: str, chance: float, text: Tokens) -> Guess:
-        """Return the guess after `text` with its source and calibrated confidence, and remember its class."""
-        self._classes[len(text)] = self._class(guess, source, text)
-        return guess._replace(confidence=chance, source=source)
+    def _kept(self, guess: Guess, source: str, chance: float, name: str, at: int) -> Guess:
+        """Return the guess for place `at` with its source and calibrated chance, and remember its class."""
+        self._classes[at] = name
+        return Guess(guess.token, guess.probs, chance, source)
