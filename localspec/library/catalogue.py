@@ -94,7 +94,8 @@ def find(name: str) -> Entry:
 
 def lookup(name: str) -> Entry | None:
     """Return the entry of that name or alias, if there is one."""
-    return _by_name().get(name.lower())
+    wanted = name.lower()
+    return next((entry for entry in entries() if wanted in (entry.name, *entry.aliases)), None)
 
 
 def asked(name: str) -> tuple[Entry, str | None] | None:
@@ -133,22 +134,12 @@ def _rounds(form: str, precision: str, wanted: str | None) -> bool:
 
 def by_digest(digest: str) -> Entry | None:
     """Return the entry whose GGUF file has this sha256."""
-    return _by_digest().get(digest)
+    return next((entry for entry in entries() if entry.digest == digest), None)
 
 
 def names() -> list[str]:
     """List every name, without aliases."""
     return [entry.name for entry in entries()]
-
-
-@functools.cache
-def _by_name() -> dict[str, Entry]:
-    return {name: entry for entry in entries() for name in (entry.name, *entry.aliases)}
-
-
-@functools.cache
-def _by_digest() -> dict[str, Entry]:
-    return {entry.digest: entry for entry in entries() if entry.digest}
 
 
 def _folder() -> Path:
