@@ -303,10 +303,11 @@ def as_values() -> dict[str, Any]:
         name: {"installed": library.version, "install": None if library.version else library.install}
         for name, library in LIBRARIES.items()
     }
+    chosen = choose()
     return {
         "cpu": asdict(cpu()),
         "devices": [asdict(found) for found in all_devices()],
         "engines": engines,
-        "chosen": asdict(choose()),
-        "notes": _notes(choose()),
+        "chosen": asdict(chosen),
+        "notes": _notes(chosen),
     }

@@ -43,7 +43,7 @@ def _written(count: int, steps: Sequence[Spec]) -> list[int]:
     for step in steps:
         if step.name == "quantize":
             bits = step.options.get("bits", "4")
-            size = count * (8 if bits == "auto" else int(bits)) // 8
+            size = count * (int(bits) if bits.isdigit() else 8) // 8  # those that are chosen are 8 at most
         elif step.name == "heal":
             size = HALF * count
         found.append(size)

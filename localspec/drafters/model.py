@@ -44,8 +44,9 @@ class ModelDraft(Drafter):
             text.append(guess.token)
             return guess
 
-        behind = len(text) - shared_prefix(self._cursor.tokens, text)
+        behind = max(len(text) - shared_prefix(self._cursor.tokens, text), 1)
         for length in range(len(text), self._engine.context + 1):
-            yield Offer(draw, behind=max(behind - length + len(tokens), 1))
+            yield Offer(draw, behind=behind)
             if len(text) == length:
                 return
+            behind = 1

@@ -95,12 +95,14 @@ class UniversalDraft(Drafter):
                 text.append(guess.token)
                 yield guess
 
+        own = self._alignment.draft.tokens
+        behind = max(len(own) - shared_prefix(self._cursor.tokens, own), 1)
         while not writing.ended and self._fits:
             taken, written = ready(), writing.count
-            own = self._alignment.draft.tokens
-            yield Offer(draw, behind=max(len(own) - shared_prefix(self._cursor.tokens, own), 1))
+            yield Offer(draw, behind=behind)
             if writing.count == written:
                 writing.close()
+            behind = 1
             yield from ready()
 
     def _writes(self, sure: float, sampler: Sampler) -> bool:

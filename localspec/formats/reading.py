@@ -60,14 +60,14 @@ class Scale:
     """Weighs what a token costs in one graph against another: by turns, as machines are busy at times."""
 
     def __init__(self, base: Reading) -> None:
-        self._base = base
+        self.base = base
         (self.base_seconds,) = _least(base)
 
     def seconds(self, other: Reading) -> float:
         """Return the seconds that one more token takes in `other`."""
-        if other is self._base:
+        if other is self.base:
             return self.base_seconds
-        own, spent = _least(self._base, other)
+        own, spent = _least(self.base, other)
         return self.base_seconds * spent / own
 
 

@@ -106,9 +106,11 @@ class Prune(Step):
 
     def _worth(self, model: Any, dropped: frozenset[int], scale: Scale) -> tuple[Worth, float]:
         """Return what is promised without those layers, and the share of tokens that agree."""
-        own = model.clone()
-        surgery.drop_layers(own, dropped)
-        reading = Reading(own)
+        reading = scale.base
+        if dropped:
+            own = model.clone()
+            surgery.drop_layers(own, dropped)
+            reading = Reading(own)
         found, share = promise(self._site, reading.logits, scale.seconds(reading))
         self._site.say(
             f"without {_ranges(sorted(dropped))}: {share:.0%} agree, {found.speed_up:.2f} times at"

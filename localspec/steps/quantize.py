@@ -65,10 +65,9 @@ class Quantize(Step):
 
     def _chosen(self, model: Any) -> int:
         """Return 8 or 4, whichever pays more. What is tried is rounded again: it would take much memory."""
-        base = Reading(self._rounded(model.clone(), 8))
-        scale, promised = Scale(base), {}
+        scale, promised = Scale(Reading(self._rounded(model.clone(), 8))), {}
         for bits in (8, 4):
-            reading = base if bits == 8 else Reading(self._rounded(model.clone(), bits))
+            reading = scale.base if bits == 8 else Reading(self._rounded(model.clone(), bits))
             found, share = promise(self._site, reading.logits, scale.seconds(reading))
             self._site.say(
                 f"{bits} bits: {share:.0%} agree, {found.speed_up:.2f} times at {found.depth} guesses"

@@ -76,13 +76,12 @@ class TrimVocab(Step):
             return np.sort(order[: self._asked]), {}
         sizes = [size for size in SIZES if size < vocab]
         kept = [None, *(np.sort(order[:size]) for size in sizes)]
-        reading = Reading(model)
-        scale = Scale(reading)
-        stood = agreed(self._site.texts(), reading.logits, kept)
+        scale = Scale(Reading(model))
+        stood = agreed(self._site.texts(), scale.base.logits, kept)
         promised = [
             worth(
                 texts,
-                scale.seconds(reading if tokens is None else _trimmed(model, tokens)),
+                scale.seconds(scale.base if tokens is None else _trimmed(model, tokens)),
                 self._site.passes(),
             )
             for texts, tokens in zip(stood, kept, strict=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Generator
 from time import monotonic, sleep
 
 import pyte
 import pytest
 
 from localspec.cli import console
+from localspec.cli.talk.screen import PlainWriter, stream
+from localspec.core.contracts import Round
 
 
 class Terminal(io.StringIO):
@@ -54,6 +57,23 @@ def test_nothing_is_shown_of_a_short_wait(monkeypatch: pytest.MonkeyPatch) -> No
     terminal, waiting = at_terminal(monkeypatch, 60.0), console.Waiting()
     waiting.show("Reading")
     waiting.clear()
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_is_left_by_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, show = at_terminal(monkeypatch, 0.2), console.Waiting.show
+
+    def interrupted(self: console.Waiting, text: str) -> None:
+        show(self, text)
+        raise KeyboardInterrupt
+
+    def rounds() -> Generator[Round, None, None]:
+        yield from ()
+
+    monkeypatch.setattr(console.Waiting, "show", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(stream(rounds(), PlainWriter(io.StringIO()), thinking=None))
+    sleep(0.5)
     assert terminal.getvalue() == ""
 
 

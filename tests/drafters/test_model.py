@@ -51,3 +51,19 @@ def test_it_guesses_as_far_as_its_own_context_goes() -> None:
     assert len(guesses(drafter, [1] * 8, sampler, 100)) == 3
     assert guesses(drafter, [1] * 11, sampler) == []
     assert len(guesses(drafter, [1] * 10, sampler)) == 1
+
+
+def test_offers_say_what_must_be_read_for_them() -> None:
+    drafter, sampler = ModelDraft(TARGET, Toy(seed=3), name="toy"), Sampler(Sampling())
+
+    def behind(text: list[int]) -> list[int]:
+        found = []
+        for step in islice(drafter.propose(text, sampler), 3):
+            found.append(step.behind)
+            drawn(step)
+        return found
+
+    assert behind([1] * 20) == [20, 1, 1]
+    said = guesses(drafter, [1] * 20, sampler, 2)
+    assert behind([*[1] * 20, said[0].token, 5, 6]) == [2, 1, 1]
+    assert behind([2] * 9) == [9, 1, 1]

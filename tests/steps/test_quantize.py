@@ -64,7 +64,7 @@ def test_auto_takes_the_bits_that_pay_most(
     types: set[str],
 ) -> None:
     eight = cheap == 8
-    monkeypatch.setattr(Scale, "seconds", lambda self, other: 0.1 if (other is self._base) == eight else 2.0)
+    monkeypatch.setattr(Scale, "seconds", lambda self, other: 0.1 if (other is self.base) == eight else 2.0)
     found = plugins.parse("steps", "quantize:bits=auto").make(desk).run(source, into)
     assert found.facts["bits"] == cheap
     assert kinds(into) == types

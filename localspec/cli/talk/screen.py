@@ -286,8 +286,8 @@ def stream(
     The answer is closed and ended however it comes out.
     """
     waiting = console.Waiting()
-    waiting.show("Reading")
     try:
+        waiting.show("Reading")
         with closing(rounds):
             for last in rounds:
                 for said in thinking.push(last.text) if thinking else [Said(last.text)]:
