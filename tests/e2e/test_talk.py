@@ -120,9 +120,9 @@ def test_ctrl_c_stops_while_the_prompt_is_read(sit_down: Sit, fresh_home: Path, 
     wait(lambda: kept(fresh_home))
     person.type("\x03")
     person.ready()
-    (_, asked), (_, part) = kept(fresh_home)
+    (_, asked), *part = kept(fresh_home)
     assert asked.endswith("Sum this up: @long.txt")
-    assert part == ""
+    assert part in ([], [("assistant", "")])  # an answer that had not begun is none
     assert "Forgotten: long.txt" in person.say("/undo")
     assert person.say("Say hello.").strip()
     assert [role for role, _ in kept(fresh_home)] == ["user", "assistant"]
