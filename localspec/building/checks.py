@@ -14,7 +14,7 @@ from localspec import plugins
 from localspec.building.desk import CONTEXT, Desk
 from localspec.choosing import OFF
 from localspec.core.contracts import Artifact, Drafter, Engine, Offer, Round, Rows, Text, Tokens
-from localspec.core.costs import pass_milliseconds
+from localspec.core.costs import by_turns, pass_milliseconds, seconds
 from localspec.core.cutting import worth
 from localspec.core.judging import agreed
 from localspec.core.parity import ROUNDED, first_difference
@@ -36,7 +36,7 @@ def check(made: Artifact, source: Model, site: Desk, *, draft: bool) -> dict[str
     guesses back.
     """
     site.step("Checking what was made")
-    texts, passes = site.texts(), site.passes()
+    texts = site.texts()
     before = perplexity(texts, reader(site.engine(source)))
     try:
         engine = site.engine_of(made)
@@ -50,19 +50,20 @@ def check(made: Artifact, source: Model, site: Desk, *, draft: bool) -> dict[str
                 f"It is no language model any more: its perplexity is {ratio:.1f} times that before",
                 "Keep more layers",
             )
-        guess = pass_milliseconds(engine, CONTEXT)["1"] / 1000
-        promised = worth(stood, guess, passes)
+        runtime = site.runtime(OFF) if draft else None
+        passes, own = _costs(site, engine, runtime)
+        promised = worth(stood, own[:2], passes)
         found = dict(made.facts) | {
             "agreement": _share(stood),
             "agreement_by_class": _by_class(site.kinds(), stood),
-            "cost_ratio": round(guess / passes[0], 4),
+            "cost_ratio": round(own[0] / passes[0], 4),
             "predicted": promised._asdict(),
             "perplexity_ratio": round(ratio, 4),
             "versions": {name: number for name in TOLD if (number := _version(name))},
         }
-        if draft and promised.depth:
+        if runtime and promised.depth:
             site.step("Racing the draft against plain decoding")
-            found["measured"] = raced(site.runtime(OFF), engine, promised.depth, texts)
+            found["measured"] = raced(runtime, engine, promised.depth, texts)
     finally:
         shutil.rmtree(compiled_folder(made.folder), ignore_errors=True)
     return found
@@ -114,6 +115,14 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
         other += bool(number and parted and not parted.tie)
     speed_up = seconds["plain"] / seconds["drafted"]
     return {"depth": depth, "speed_up": round(speed_up, 4), "texts": len(texts), "other_texts": other}
+
+
+def _costs(site: Desk, engine: Engine, target: Runtime | None) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the seconds of passes over 1, 2, ... tokens of the target and of `engine`; by turns where it may be."""
+    if target is None:
+        return site.passes(), seconds(pass_milliseconds(engine, CONTEXT))
+    passes, own = by_turns([target.engine, engine], CONTEXT)
+    return seconds(passes), seconds(own)
 
 
 def _read(drafter: Drafter, tokens: Tokens) -> None:

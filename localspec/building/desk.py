@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from localspec import plugins
 from localspec.choosing import LADDER, Choice
 from localspec.core.contracts import Artifact, Engine, Text, Tokens
-from localspec.core.costs import pass_milliseconds
+from localspec.core.costs import pass_milliseconds, seconds
 from localspec.core.sampler import Sampling
 from localspec.errors import ModelError
 from localspec.formats.template import ChatTemplate
@@ -84,9 +84,7 @@ class Desk:
 
     def passes(self) -> Sequence[float]:
         """Return the seconds of the target's passes over 1, 2, ... 16 tokens."""
-        times = {int(width): spent / 1000 for width, spent in self._found["milliseconds"].items()}
-        known = sorted(times)
-        return [_between(known, times, width) for width in range(1, known[-1] + 1)]
+        return seconds(self._found["milliseconds"])
 
     def weights(self, of: str) -> Path:
         """Return the file or folder of the `target` or the `source`; raises UnsupportedModel for none."""
@@ -172,11 +170,3 @@ def _around(template: ChatTemplate, system: str) -> tuple[str, str]:
     messages = [{"role": "system", "content": system}] if system else []
     before, _, behind = template.render([*messages, {"role": "user", "content": MARK}]).partition(MARK)
     return before, behind
-
-
-def _between(known: Sequence[int], times: dict[int, float], width: int) -> float:
-    """Return the cost of a width on the line between the two known ones around it."""
-    low = max(at for at in known if at <= width)
-    high = min(at for at in known if at >= width)
-    share = (width - low) / (high - low) if high > low else 0.0
-    return times[low] + share * (times[high] - times[low])

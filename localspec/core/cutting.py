@@ -56,13 +56,14 @@ def candidates(distances: Distances, influence: Sequence[float], count: int) -> 
     return list(dict.fromkeys([frozenset(range(first, first + count)), frozenset(inner[:count])]))
 
 
-def tokens_a_round(agreed: Sequence[NDArray[np.bool_]], depth: int) -> float:
-    """Return the tokens that rounds of `depth` guesses settle, on average, on texts of the target.
+def rounds_of(agreed: Sequence[NDArray[np.bool_]], depth: int) -> tuple[float, float]:
+    """Return the tokens that a round of `depth` guesses settles, and the share of those that all stand.
 
-    `agreed` tells for each token of a text whether it is the draft's likeliest one after the tokens before.
-    As guesses stand only where all before them did, that is exactly what greedy decoding would accept.
+    On average, on texts of the target: `agreed` tells for each token of a text whether it is the draft's
+    likeliest one after the tokens before. As guesses stand only where all before them did, that is exactly
+    what greedy decoding would accept.
     """
-    tokens = rounds = 0
+    tokens = rounds = whole = 0
     for text in agreed:
         wrong = np.append(np.flatnonzero(~text), len(text))
         at = 0
@@ -70,21 +71,24 @@ def tokens_a_round(agreed: Sequence[NDArray[np.bool_]], depth: int) -> float:
             run = int(wrong[np.searchsorted(wrong, at)]) - at
             at += min(run, depth) + 1
             rounds += 1
+            whole += run >= depth
         tokens += len(text)
-    return tokens / rounds if rounds else 1.0
+    return (tokens / rounds, whole / rounds) if rounds else (1.0, 0.0)
 
 
-def worth(agreed: Sequence[NDArray[np.bool_]], guess: float, passes: Sequence[float]) -> Worth:
-    """Return what a draft promises whose guess takes `guess` seconds.
+def worth(agreed: Sequence[NDArray[np.bool_]], guess: Sequence[float], passes: Sequence[float]) -> Worth:
+    """Return what a draft promises whose passes over one and over two tokens take the seconds `guess`.
 
-    `passes` are the seconds of the passes over 1, 2, ... tokens. The speed-up is E[tokens] * passes(1)
+    `passes` are the seconds of the target's over 1, 2, ... tokens. The speed-up is E[tokens] * passes(1)
     / (depth * guess + passes(depth + 1)) (Leviathan et al. 2023, theorem 3.8, with measured acceptance and
-    costs); that of depth 0 is 1.
+    costs); that of depth 0 is 1. Behind guesses that all stood a draft reads two tokens for its next one: the
+    last guess, which it has not read, and the target's own.
     """
+    one, two = guess
     best = Worth(0, 1.0, 1.0)
     for depth in range(1, len(passes)):
-        tokens = tokens_a_round(agreed, depth)
-        gain = tokens * passes[0] / (depth * guess + passes[depth])
+        tokens, whole = rounds_of(agreed, depth)
+        gain = tokens * passes[0] / (depth * one + whole * (two - one) + passes[depth])
         if gain > best.speed_up:
             best = Worth(depth, tokens, gain)
     return best

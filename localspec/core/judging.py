@@ -31,7 +31,7 @@ def agreed(
     return found
 
 
-def promise(site: Site, read: Callable[[Tokens], Rows], guess: float) -> tuple[Worth, float]:
-    """Return the worth of a draft whose guess takes `guess` seconds, and its share of the target's tokens."""
+def promise(site: Site, read: Callable[[Tokens], Rows], guess: Sequence[float]) -> tuple[Worth, float]:
+    """Return the worth of a draft, and its share of the target's tokens; `guess` as in `cutting.worth`."""
     (stood,) = agreed(site.texts(), read)
     return worth(stood, guess, site.passes()), float(np.concatenate(stood).mean())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -13,8 +14,9 @@ from localspec.core.contracts import Rows, Tokens
 from localspec.formats import surgery
 
 ARITHMETIC = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-BEFORE = 100  # tokens that stand before one whose cost is measured
-WARMING, REPEAT = 2, 12  # such tokens that do not count, and that do
+BEFORE = 100  # tokens that stand before those whose cost is measured
+WIDTHS = (1, 2)  # tokens of a pass whose cost is measured
+WARMING, REPEAT = 2, 12  # such passes that do not count, and that do
 
 
 class Reading:
@@ -46,10 +48,10 @@ class Reading:
         self._request.reset_state()
         self._read(range(1, BEFORE + 1), 0)
 
-    def one_more(self, at: int) -> float:
-        """Read the token `at` places behind what `begin` read; return the seconds that it took."""
+    def read_on(self, count: int, at: int) -> float:
+        """Read `count` tokens, `at` places behind what `begin` read; return the seconds that it took."""
         started = perf_counter()
-        self._read([at + 1], BEFORE + at)
+        self._read(range(at + 1, at + count + 1), BEFORE + at)
         return perf_counter() - started
 
     def _read(self, tokens: Tokens, past: int) -> None:
@@ -57,25 +59,35 @@ class Reading:
 
 
 class Scale:
-    """Weighs what a token costs in one graph against another: by turns, as machines are busy at times."""
+    """Weighs what passes cost in one graph against another: by turns, as machines are busy at times."""
 
     def __init__(self, base: Reading) -> None:
         self.base = base
-        (self.base_seconds,) = _least(base)
+        (self.base_seconds,) = _by_turns(base)
 
-    def seconds(self, other: Reading) -> float:
-        """Return the seconds that one more token takes in `other`."""
+    def seconds(self, other: Reading) -> Sequence[float]:
+        """Return the seconds that one more token takes in `other`, and that two more take."""
         if other is self.base:
             return self.base_seconds
-        own, spent = _least(self.base, other)
-        return self.base_seconds * spent / own
+        own, spent = _by_turns(self.base, other)
+        known = zip(self.base_seconds, spent, own, strict=True)
+        return [base * of_other / of_base for base, of_other, of_base in known]
 
 
-def _least(*readings: Reading) -> list[float]:
+def _by_turns(*readings: Reading) -> list[list[float]]:
+    """Return the median seconds of passes over WIDTHS for each graph."""
     for reading in readings:
         reading.begin()
-    spent = [[reading.one_more(at) for reading in readings] for at in range(WARMING + REPEAT)]
-    return [min(of_one) for of_one in zip(*spent[WARMING:], strict=True)]
+    spent: list[list[list[float]]] = [[[] for _ in WIDTHS] for _ in readings]
+    at = 0
+    for turn in range(WARMING + REPEAT):
+        for number, count in enumerate(WIDTHS):
+            for reading, found in zip(readings, spent, strict=True):
+                taken = reading.read_on(count, at)
+                if turn >= WARMING:
+                    found[number].append(taken)
+            at += count
+    return [[median(times) for times in found] for found in spent]
 
 
 def inputs(names: Collection[str], tokens: Tokens, past: int = 0) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from localspec.core.cutting import (
     angles,
     candidates,
     influences,
-    tokens_a_round,
+    rounds_of,
     worth,
 )
 
@@ -48,26 +48,27 @@ def flags(text: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("text", "depth", "rounds"),
+    ("text", "depth", "rounds", "whole"),
     [
-        ("+++++++", 0, 7),
-        ("+++++++", 3, 2),  # three and one, three
-        ("+-+-+-", 2, 3),
-        ("------", 4, 6),
-        ("++-+++++", 8, 2),
-        ("++-+++++", 2, 3),
-        ("", 2, 0),
+        ("+++++++", 3, 2, 2),  # three and one, three
+        ("+-+-+-", 2, 3, 0),
+        ("------", 4, 6, 0),
+        ("++-+++++", 8, 2, 0),
+        ("++-+++++", 2, 3, 3),
+        ("", 2, 0, 0),
     ],
 )
-def test_rounds_are_those_of_greedy_decoding(text: str, depth: int, rounds: int) -> None:
-    assert tokens_a_round([flags(text)], depth) == pytest.approx(len(text) / rounds if rounds else 1.0)
+def test_rounds_are_those_of_greedy_decoding(text: str, depth: int, rounds: int, whole: int) -> None:
+    tokens, share = rounds_of([flags(text)], depth)
+    assert tokens == pytest.approx(len(text) / rounds if rounds else 1.0)
+    assert share == pytest.approx(whole / rounds if rounds else 0.0)
 
 
 def test_rounds_are_what_a_simulation_says() -> None:
     generator = np.random.default_rng(1)
     texts = [generator.random(200) < 0.7 for _ in range(5)]
     for depth in (1, 3, 9):
-        rounds = 0
+        rounds = whole = 0
         for text in texts:
             left = list(text)
             while left:
@@ -77,11 +78,13 @@ def test_rounds_are_what_a_simulation_says() -> None:
                     taken += 1
                 left = left[1:]
                 rounds += 1
-        assert tokens_a_round(texts, depth) == pytest.approx(1000 / rounds)
+                whole += taken == depth
+        assert rounds_of(texts, depth) == pytest.approx((1000 / rounds, whole / rounds))
 
 
 def test_worth_is_at_the_best_depth() -> None:
     always = [flags("+" * 100)]
-    assert worth(always, 0.1, [1.0, 1.1, 1.2, 1.3]) == Worth(3, 4.0, 4.0 / 1.6)
-    assert worth([flags("-" * 100)], 0.1, [1.0, 1.1, 1.2]) == Worth(0, 1.0, 1.0)
-    assert worth(always, 5.0, [1.0, 1.1]) == Worth(0, 1.0, 1.0)
+    assert worth(always, [0.1, 0.1], [1.0, 1.1, 1.2, 1.3]) == Worth(3, 4.0, 4.0 / 1.6)
+    assert worth(always, [0.1, 0.15], [1.0, 1.1, 1.2, 1.3]) == Worth(3, 4.0, pytest.approx(4.0 / 1.65))
+    assert worth([flags("-" * 100)], [0.1, 0.2], [1.0, 1.1, 1.2]) == Worth(0, 1.0, 1.0)
+    assert worth(always, [5.0, 5.0], [1.0, 1.1]) == Worth(0, 1.0, 1.0)

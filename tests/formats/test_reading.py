@@ -20,10 +20,10 @@ class Busy:
     def begin(self) -> None:
         pass
 
-    def one_more(self, at: int) -> float:
+    def read_on(self, count: int, at: int) -> float:
         Busy.clock += 1
         stall = 5.0 if Busy.clock % 7 == 0 else 1.0
-        return self._seconds * stall * (1 + 0.002 * Busy.clock)
+        return (1 + 0.3 * (count - 1)) * self._seconds * stall * (1 + 0.002 * Busy.clock)
 
 
 def test_graphs_are_weighed_by_turns() -> None:
@@ -32,4 +32,5 @@ def test_graphs_are_weighed_by_turns() -> None:
     assert scale.seconds(base) == scale.base_seconds
     for seconds in (0.01, 0.016, 0.04):
         other: Any = Busy(seconds)
-        assert scale.seconds(other) == pytest.approx(scale.base_seconds * seconds / 0.02, rel=0.01)
+        expected = [base_seconds * seconds / 0.02 for base_seconds in scale.base_seconds]
+        assert scale.seconds(other) == pytest.approx(expected, rel=0.01)

@@ -11,7 +11,7 @@ from localspec import plugins
 from localspec.core.contracts import Artifact
 from localspec.errors import BadValue, MissingExtra
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Scale
+from localspec.formats.reading import Reading, Scale
 
 TEXT = [3, 1, 4, 1, 5]
 
@@ -63,8 +63,10 @@ def test_auto_takes_the_bits_that_pay_most(
     cheap: int,
     types: set[str],
 ) -> None:
-    eight = cheap == 8
-    monkeypatch.setattr(Scale, "seconds", lambda self, other: 0.1 if (other is self.base) == eight else 2.0)
+    def seconds(self: Scale, other: Reading) -> list[float]:
+        return [0.1, 0.1] if (other is self.base) == (cheap == 8) else [2.0, 2.0]
+
+    monkeypatch.setattr(Scale, "seconds", seconds)
     found = plugins.parse("steps", "quantize:bits=auto").make(desk).run(source, into)
     assert found.facts["bits"] == cheap
     assert kinds(into) == types
