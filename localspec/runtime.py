@@ -38,6 +38,8 @@ from localspec.library import Library, Progress, verdicts
 if TYPE_CHECKING:
     from localspec.core.contracts import Decoding, Drafter, Engine, Lookahead, Round, Tokens
 
+NOTHING = "fixed:tokens=0"  # not even what a grammar forces
+
 
 @dataclass(slots=True)
 class Answer:
@@ -139,7 +141,8 @@ class Runtime:
         self.decoding: Decoding | None = decoding.make(self.target) if decoding else None
         if draft.name != OFF_PART and (fault := own.fault(self.engine, session)):
             self._off, draft, self.draft_engine = fault, plugins.parse("drafters", OFF_PART), None
-        self.lookahead: Lookahead = self.lookahead_spec.make()
+        guessing = plugins.parse("lookaheads", NOTHING) if self._off else self.lookahead_spec
+        self.lookahead: Lookahead = guessing.make()
         self._pace = verdicts.key(
             "pace", own.key, str(draft), str(self.lookahead_spec), self.draft_making and self.draft_making.key
         )

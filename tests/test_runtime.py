@@ -279,3 +279,18 @@ def test_translating_the_same_vocabulary_works_and_is_said_to_be_idle(library: L
     assert any("`model` does it for less" in line for line in said.lines)
     answer, rounds = found.answer([3, 1, 3, 1], sampling=Sampling(), max_tokens=8)
     assert len([token for last in rounds for token in last.tokens]) == len(answer.token_ids) > 0
+
+
+def test_off_guesses_not_even_what_a_grammar_forces(library: Library, gguf: Path) -> None:
+    answers = {}
+    for draft in ("off", "none"):
+        found = Runtime(str(gguf), Choice(draft=draft), library, Silent())
+        answer, rounds = found.answer(
+            [3, 1, 3], sampling=Sampling(), max_tokens=8, grammar='start: "abcabc" | "abcdef"'
+        )
+        answers[draft] = (answer, [last.drafted for last in rounds])
+    assert {answer.text for answer, _ in answers.values()} <= {"abcabc", "abcdef"}
+    assert answers["off"][0].token_ids == answers["none"][0].token_ids
+    assert set(answers["off"][1]) == {0}
+    assert answers["off"][0].reason == "it was asked for"
+    assert sum(answers["none"][1]) > 0

@@ -118,7 +118,7 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
 
 
 def _costs(site: Desk, engine: Engine, target: Runtime | None) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the seconds of passes over 1, 2, ... tokens of the target and of `engine`; by turns where it may be."""
+    """Return the seconds of passes over 1, 2, ... tokens of the target and of `engine`, by turns if it is there."""
     if target is None:
         return site.passes(), seconds(pass_milliseconds(engine, CONTEXT))
     passes, own = by_turns([target.engine, engine], CONTEXT)
