@@ -24,7 +24,7 @@ from localspec.choosing import (
     find_tuned,
     serving,
 )
-from localspec.core.cursor import Cursor
+from localspec.core.cursor import Cursor, shared_prefix
 from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.settle import Settler
@@ -33,7 +33,8 @@ from localspec.core.tally import Tally
 from localspec.core.tokenizer import TextStream
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
 from localspec.grammar import Grammar, words
-from localspec.library import Library, Progress, verdicts
+from localspec.library import Library, Progress, compiled_folder, verdicts
+from localspec.prompts import FOLDER, Prompts
 
 if TYPE_CHECKING:
     from localspec.core.contracts import Decoding, Drafter, Engine, Lookahead, Round, Tokens
@@ -45,13 +46,15 @@ NOTHING = "fixed:tokens=0"  # not even what a grammar forces
 class Answer:
     """One answer as it grows: its text, its rounds' sums, its times in seconds.
 
-    `prompt_seconds` is the time to read the prompt up to its last token, `seconds` all of the time.
+    `prompt_seconds` is the time to read the prompt up to its last token, `seconds` all of the time. Of the
+    prompt `kept_tokens` were not read but taken from disk.
     """
 
     prompt_tokens: int
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     finish_reason: str = "interrupted"
+    kept_tokens: int = 0
     prompt_seconds: float = 0.0
     seconds: float = 0.0
     tally: Tally = field(default_factory=Tally)
@@ -79,7 +82,6 @@ def greedy(
     The runtime's target, or another one of the same model, has read the prompt but for its last token.
     """
     target = target or runtime.target
-    target.read([], rows=0)
     target.read(prompt[:-1], rows=0)
     settler = Settler(
         TextStream(runtime.tokenizer), stop_tokens=runtime.model.stop_tokens(), stop=(), room=room
@@ -99,11 +101,13 @@ class Runtime:
         library: Library,
         progress: Progress,
         loaded: Sequence[tuple[Making, Engine]] = (),
+        prompts: int = 0,
     ) -> None:
         """Load the model called `name`, which is fetched when it is missing, and its draft.
 
-        Engines that are `loaded` already are used where they are what is needed. Raises what a wrong choice,
-        a model that cannot be had or read, a device that is not there and too little memory raise.
+        Engines that are `loaded` already are used where they are what is needed. Of what long prompts were
+        read to, of all models, `prompts` bytes are kept on disk (prompts.py). Raises what a wrong choice, a
+        model that cannot be had or read, a device that is not there and too little memory raise.
         """
         decoding = None if choice.decoding == STANDARD else decoding_spec(choice.decoding)
         choice, self.tuned = find_tuned(name, choice, library, progress)
@@ -119,6 +123,9 @@ class Runtime:
         if decoding:
             self._off = self._off or f"{decoding.part.made_by.title} writes another text"
         self.making = own = Making(self.engine_spec, model)
+        place = compiled_folder(model.folder)
+        self.prompt_bytes = prompts
+        self._prompts = Prompts(place / FOLDER / own.key, place.parent, prompts)
         self.draft_making = drafting.making
         needed = list(dict.fromkeys([own, self.draft_making or own]))
         engines = dict(loaded)
@@ -244,10 +251,14 @@ class Runtime:
     def _rounds(
         self, answer: Answer, prompt: list[int], sampler: Sampler, settler: Settler, full: bool
     ) -> Generator[Round, None, None]:
-        started = perf_counter()
+        started, piece = perf_counter(), 0.0
         try:
+            if self.prompt_bytes:
+                answer.kept_tokens = self._prompts.recall(self.target, prompt[:-1])
+            began, unread = perf_counter(), len(prompt) - shared_prefix(self.target.tokens, prompt)
             self.target.read(prompt[:-1], rows=0)
             answer.prompt_seconds = perf_counter() - started
+            piece = (perf_counter() - began) / max(unread, 1) * self.target.chunk
             for last in self._loop(prompt, sampler, settler):
                 answer.tally.add(last)
                 answer.token_ids += last.tokens
@@ -261,6 +272,8 @@ class Runtime:
             answer.full = full and answer.finish_reason == "length"
             answer.reason = self._why_off(answer)
             answer.seconds = perf_counter() - started
+            if self.prompt_bytes:
+                self._prompts.keep(self.target, piece)
 
     def _loop(self, prompt: list[int], sampler: Sampler, settler: Settler) -> Iterator[Round]:
         if self.decoding:

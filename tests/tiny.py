@@ -161,7 +161,7 @@ def add_letters_backwards(writer: gguf.GGUFWriter) -> None:
 def write_gguf(tiny: Tiny, path: Path, **metadata: Any) -> Path:
     """Write the model as llama.cpp stores it; `metadata` are more values of the architecture."""
     writer = gguf.GGUFWriter(path, tiny.family)
-    writer.add_context_length(256)
+    writer.add_context_length(metadata.pop("context_length", 256))
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(tiny.layers)
     writer.add_feed_forward_length(INNER)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from localspec.agent import files, shell, web
 from localspec.agent.folder import LOOKED_AT, Folder
@@ -28,13 +29,17 @@ def overview(folder: Folder) -> str:
     return f"The folder has:\n{found}" if few else "The folder has many files: list_files lists them."
 
 
-def briefed(folder: Folder, task: str) -> tuple[str, list[str]]:
-    """Return a task with the short text files that it names before it, and the names of those files.
+def briefed(folder: Folder, task: str, known: Sequence[Mapping[str, Any]] = ()) -> tuple[str, list[str]]:
+    """Return a task behind what is in the folder and the short text files that it names, and their names.
 
-    A model need not ask for what it will need, and its edits are copies of what it has read.
+    A model need not ask for what it will need, and its edits are copies of what it has read. What the `known`
+    messages say of the folder is not said again. All of it stands behind the tools, so that those are the
+    same for every folder and need not be read anew.
     """
+    there = overview(folder)
     words = {word.rstrip(".") for word in re.findall(r"[\w./-]+", task)}
-    parts, names = [], []
+    parts = [] if any(there in str(one["content"]) for one in known) else [there]
+    names = []
     for file in islice(folder.files(folder.root), LOOKED_AT):
         name = folder.name(file)
         if name in words and file.stat().st_size <= BRIEF and (text := files.content(file)) is not None:

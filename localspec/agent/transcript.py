@@ -27,6 +27,7 @@ def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str,
                 line |= {
                     "tokens": len(answer.token_ids),
                     "prompt_tokens": answer.prompt_tokens,
+                    "kept_tokens": answer.kept_tokens,
                     "prompt_seconds": round(answer.prompt_seconds, 4),
                     "seconds": round(answer.seconds, 4),
                     "tokens_per_pass": round(answer.tally.tokens_per_pass, 3),

@@ -26,6 +26,7 @@ from localspec.runtime import Runtime, greedy
 
 SANE, SANE_DRAFT = 1.5, 10.0  # times the source's perplexity at most: beyond it a model talks nonsense
 KEPT_OUT = -60000.0  # logits below it are of tokens that a draft never guesses
+WARMING = 8  # tokens of an answer that does not count
 TOLD = ("localspec", "openvino", "nncf", "torch")  # whose versions a card has
 
 
@@ -95,8 +96,8 @@ def perplexity(texts: Sequence[Text], read: Callable[[Tokens], Rows]) -> float:
 def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -> dict[str, Any]:
     """Return how many times as fast the target answers with `depth` guesses a round of a draft's `engine`.
 
-    Plain and drafted answers take turns, text by text; the first is read once more, to warm up. Target and
-    draft read prompts before the clock starts.
+    Plain and drafted answers take turns, text by text, after a few tokens of the first one to warm up. Target
+    and draft read prompts before the clock starts.
     """
     none = plugins.parse("drafters", "none").make(runtime.target)
     drafter = plugins.parse("drafters", "model:name=draft").make(runtime.target, engine, runtime.engine.vocab)
@@ -106,7 +107,8 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
         answers = {}
         for name, one in (("plain", none), ("drafted", drafter)):
             _read(one, prompt[:-1])
-            rounds = greedy(runtime, prompt, one, guesses=depth, room=len(answer))
+            room = len(answer) if number else min(WARMING, len(answer))
+            rounds = greedy(runtime, prompt, one, guesses=depth, room=room)
             seconds[name] += _seconds(rounds) if number else 0.0
             answers[name] = [token for last in rounds for token in last.tokens]
         parted = first_difference(
@@ -118,7 +120,7 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
 
 
 def _costs(site: Desk, engine: Engine, target: Runtime | None) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the seconds of passes over 1, 2, ... tokens of the target and of `engine`, by turns if it is there."""
+    """Return the seconds of passes over 1, 2, ... tokens of target and `engine`, by turns if it may be."""
     if target is None:
         return site.passes(), seconds(pass_milliseconds(engine, CONTEXT))
     passes, own = by_turns([target.engine, engine], CONTEXT)

@@ -70,6 +70,7 @@ def agent(
     engine: options.Engine = "auto",
     device: options.Device = None,
     threads: options.Threads = None,
+    prompt_cache: options.PromptCache = 2.0,
     temperature: options.Temperature = None,
     seed: options.Seed = None,
     transcript: Annotated[
@@ -112,12 +113,12 @@ def agent(
             tools += held.enter_context(servers.connected(servers.read(mcp)))
         out = held.enter_context(opened(transcript)) if transcript else None
         with Terminal() as progress:
-            runtime = Runtime(model, choice, library, progress)
+            runtime = Runtime(model, choice, library, progress, prompts=int(1e9 * prompt_cache))
         worker = Agent(
             runtime,
             tools,
             permission,
-            system=f"{system or SYSTEM}\n\n{toolbox.overview(place)}",
+            system=system or SYSTEM,
             dialect=dialect,
             sampling=sampling_of(runtime.model.generation() if temperature is None else {}, given),
             seed=seed,
@@ -165,7 +166,7 @@ def work(worker: Agent, place: Folder, task: str, out: IO[str] | None, *, as_jso
     """Work on one task, with the files that it names; show what happens, and write it to `out`."""
     from localspec.agent import toolbox, transcript
 
-    whole, names = toolbox.briefed(place, task)
+    whole, names = toolbox.briefed(place, task, worker.messages)
     if names:
         console.say(console.paint(f"Read beside the task: {', '.join(names)}", console.DIM))
     written: list[dict[str, Any]] = []

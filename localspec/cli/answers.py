@@ -46,6 +46,7 @@ def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,
         "prompt_tokens": answer.prompt_tokens,
+        "kept_tokens": answer.kept_tokens,
         "tokens": len(answer.token_ids),
         "seconds": round(answer.seconds, 4),
         "prompt_seconds": round(answer.prompt_seconds, 4),
@@ -79,9 +80,10 @@ def in_words(answer: Answer, runtime: Runtime) -> str:
     """Return the line that `--stats` prints."""
     tally = answer.tally
     why = f"tuned, {runtime.tuned:.2f} times the default" if runtime.tuned else runtime.engine_reason
+    kept = f", {answer.kept_tokens} of them from disk," if answer.kept_tokens else ""
     parts = [
         f"{runtime.engine_spec.name} on {runtime.engine.device}: {why}",
-        f"prompt {answer.prompt_tokens} tokens in {answer.prompt_seconds:.2f} s",
+        f"prompt {answer.prompt_tokens} tokens{kept} in {answer.prompt_seconds:.2f} s",
         f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} a second",
     ]
     if runtime.decoding_spec:

@@ -51,6 +51,7 @@ def chat(
     engine: options.Engine = "auto",
     device: options.Device = None,
     threads: options.Threads = None,
+    prompt_cache: options.PromptCache = 2.0,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens of an answer.", show_default="the context")
     ] = None,
@@ -141,7 +142,7 @@ def chat(
     name, kept, held = sessions.found(session, latest=goes_on)
     model = model or kept or DEFAULT_MODEL
     with Terminal() as progress:
-        runtime = Runtime(model, choice, library, progress)
+        runtime = Runtime(model, choice, library, progress, prompts=int(1e9 * prompt_cache))
     for attached in files:
         tell(attached, runtime)
     talk = Chat(

@@ -15,6 +15,12 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the engine.
 Draft = Annotated[
     str, typer.Option(help="Who guesses: auto, off, a part such as ngram:longest=4, or a model.")
 ]
+PromptCache = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="GB", help="Most disk for what long prompts were read to, of all models; 0 for none."
+    ),
+]
 Temperature = Annotated[
     float | None, typer.Option(help="0 takes the likeliest token.", show_default="the model's")
 ]

@@ -156,6 +156,29 @@ class HiddenStates(Session):
         """Return the last hidden states [tokens, width] of the text, a view until the next call."""
 
 
+class Portable(Session):
+    """A session whose text can be taken to another one of the same model and engine: an extra, by type.
+
+    It goes in pieces of tokens.
+    """
+
+    @property
+    @abstractmethod
+    def grain(self) -> int:
+        """Tokens of the smallest piece; every other one is a multiple of it."""
+
+    @abstractmethod
+    def saved(self, first: int, last: int) -> bytes:
+        """Return what is held of the tokens from `first` on and before `last`, multiples of the grain."""
+
+    @abstractmethod
+    def load(self, piece: bytes, count: int) -> None:
+        """Append `count` tokens, which `piece` is what `saved` returned of, at the place where they were.
+
+        Raises ContextFull, and ValueError for what is no such piece; the session is then unchanged.
+        """
+
+
 class Engine(ABC):
     """A model on a device. `vocab` is the width of a row, `context` the most tokens of one text.
 

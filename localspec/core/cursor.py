@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.core.contracts import Rows, Session, Tokens
+from localspec.core.contracts import Portable, Rows, Session, Tokens
 
 
 class Cursor:
@@ -11,12 +11,16 @@ class Cursor:
     `tokens` are those the session holds. Asked to read a text, the cursor rewinds to the shared prefix and
     reads the rest: a rejected draft, a second chat turn, an edited prompt and an aborted answer are one case.
     A long rest is read in pieces of `chunk` tokens, so that an interrupt does not wait for all of it.
+
+    `pieces` is how many of those were read one after another from the text's beginning: they are the same
+    whoever reads them, and a session that is `portable` gives and takes them.
     """
 
     def __init__(self, session: Session, chunk: int = 256) -> None:
         self.session = session
         self.chunk = chunk
         self.tokens: list[int] = []
+        self.pieces = 0
         self._unsure = False  # an interrupt may have left more in the session than `tokens`
 
     def read(self, tokens: Tokens, rows: int = 1) -> Rows:
@@ -35,6 +39,29 @@ class Cursor:
             at += size
         return self._forward(tokens[at:], rows)
 
+    @property
+    def portable(self) -> bool:
+        """Tell whether the session gives and takes pieces."""
+        return isinstance(self.session, Portable) and self.chunk % self.session.grain == 0
+
+    def piece(self, number: int) -> bytes:
+        """Return what the session holds of one of the `pieces`."""
+        assert isinstance(self.session, Portable)
+        return self.session.saved(number * self.chunk, (number + 1) * self.chunk)
+
+    def load(self, tokens: Tokens, piece: bytes) -> None:
+        """Hold one piece more, whose tokens these are, instead of reading it; only pieces may be held.
+
+        Raises ContextFull, and ValueError for what is no such piece.
+        """
+        assert isinstance(self.session, Portable)
+        assert len(self.tokens) == self.pieces * self.chunk
+        held = self._claim_nothing()
+        self.session.load(piece, self.chunk)
+        held.extend(tokens)
+        self.pieces += 1
+        self._claim(held)
+
     def _rewind(self, length: int) -> int:
         held = self._claim_nothing()
         kept = self.session.rewind(length)
@@ -49,7 +76,9 @@ class Cursor:
         except BaseException:
             self._claim(held[: self.session.rewind(len(held))])
             raise
+        whole = len(held) == self.pieces * self.chunk and len(tokens) == self.chunk
         held.extend(tokens)
+        self.pieces += whole
         self._claim(held)
         return logits
 
@@ -62,6 +91,7 @@ class Cursor:
 
     def _claim(self, held: list[int]) -> None:
         self.tokens = held
+        self.pieces = min(self.pieces, len(held) // self.chunk)
         self._unsure = False
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from localspec.core.contracts import Engine, HiddenStates, Rows, Session, Tokens
+from localspec.core.contracts import Engine, HiddenStates, Portable, Rows, Session, Tokens
 from localspec.core.split import SplitSession
 from localspec.core.states import States
 from localspec.errors import BrokenModel, ContextFull, not_together
@@ -96,8 +96,10 @@ class OpenVino(Engine):
         """Return a new, empty session with a cache of its own."""
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
-        shown = len(self.parts[0].outputs) > 1
-        return OpenVinoHiddenSession(self, self.parts[0]) if shown else OpenVinoSession(self, self.parts[0])
+        whole = self.parts[0]
+        if len(whole.outputs) > 1:
+            return OpenVinoHiddenSession(self, whole)
+        return (OpenVinoSession if self.place.on_card else OpenVinoPortableSession)(self, whole)
 
     def settled(self) -> None:
         """Give weight pages back that the compiled model has copied; called after the first pass."""
@@ -142,7 +144,7 @@ class Reader:
         self._request = compiled.create_infer_request()
         caches = [port for port in compiled.inputs if "_cache." in port.any_name]
         self._caches = {port.any_name: port for port in caches}
-        self._block = next(
+        self.block = next(
             (int(port.partial_shape[2].get_length()) for port in caches if "value" in port.any_name), 1
         )
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
@@ -156,9 +158,9 @@ class Reader:
         Returns the first output, a view that holds until the next call.
         """
         total = at + count
-        blocks = -(-total // self._block)
+        blocks = -(-total // self.block)
         if blocks > self._blocks:
-            self._grow(blocks, kept=-(-at // self._block))
+            self._grow(blocks, kept=-(-at // self.block))
         self._set(
             position_ids=np.arange(at, total, dtype=np.int64),
             past_lens=np.array([at], np.int32),
@@ -178,6 +180,24 @@ class Reader:
         """Return an output of the last pass, a view that holds until the next one."""
         return self._request.get_output_tensor(number).data
 
+    def saved(self, first: int, last: int) -> bytes:
+        """Return the keys and values of the tokens from `first` on and before `last`: whole blocks."""
+        blocks = slice(first // self.block, last // self.block)
+        return b"".join(self._tensors[name].data[blocks].tobytes() for name in self._caches)
+
+    def load(self, piece: bytes, at: int, count: int) -> None:
+        """Hold `count` tokens from position `at` on that `saved` returned; raises ValueError for others."""
+        first, last = at // self.block, (at + count) // self.block
+        if last > self._blocks:
+            self._grow(last, kept=first)
+        parts = [self._tensors[name].data[first:last] for name in self._caches]
+        if sum(part.nbytes for part in parts) != len(piece):
+            raise ValueError(f"{len(piece)} bytes are no piece of {count} tokens")
+        start = 0
+        for part in parts:
+            part[:] = np.frombuffer(piece, part.dtype, part.size, start).reshape(part.shape)
+            start += part.nbytes
+
     def _set(self, **arrays: Any) -> None:
         for name, array in arrays.items():
             if name in self._inputs:
@@ -185,7 +205,7 @@ class Reader:
 
     def _grow(self, needed: int, kept: int) -> None:
         """Make room for `needed` blocks or twice the present ones, at most the context; `kept` are in use."""
-        most = -(-self._engine.context // self._block)
+        most = -(-self._engine.context // self.block)
         blocks = min(max(needed, 2 * self._blocks, FIRST_BLOCKS), most)
         for name, port in self._caches.items():
             shape = [blocks, *(int(port.partial_shape[axis].get_length()) for axis in (1, 2, 3))]
@@ -225,6 +245,27 @@ class OpenVinoSession(Session):
         """Keep at most `length` tokens; the rows behind them are written over by the next pass."""
         self._length = min(length, self._length)
         return self._length
+
+
+class OpenVinoPortableSession(OpenVinoSession, Portable):
+    """One text whose cache lies in the computer's own memory."""
+
+    @property
+    def grain(self) -> int:
+        """Tokens of a block of the cache."""
+        return self._reader.block
+
+    def saved(self, first: int, last: int) -> bytes:
+        """Return the keys and values of these tokens."""
+        return self._reader.saved(first, last)
+
+    def load(self, piece: bytes, count: int) -> None:
+        """Append tokens by their keys and values."""
+        total = self._length + count
+        if total > self._context:
+            raise ContextFull(total, self._context)
+        self._reader.load(piece, self._length, count)
+        self._length = total
 
 
 class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):

@@ -16,7 +16,6 @@ from localspec.agent.loop import (
     AGAIN,
     ANSWER,
     FINAL,
-    SYSTEM,
     TRIES,
     Agent,
     Called,
@@ -245,8 +244,7 @@ def test_a_task_is_done_and_a_draft_leaves_it_as_it_is(tmp_path: Path) -> None:
         runtime = Runtime(name, Choice(draft=draft), Library(), Silent(), held)
         held = runtime.engines
         place = Folder(folder)
-        system = f"{SYSTEM}\n\n{toolbox.overview(place)}"
-        worker = Agent(runtime, toolbox.shipped(place), Permission(KINDS), system=system, max_tokens=256)
+        worker = Agent(runtime, toolbox.shipped(place), Permission(KINDS), max_tokens=256)
         events = list(worker.run(toolbox.briefed(place, task.text)[0]))
         assert isinstance(events[-1], Finished)
         assert events[-1].reason == ANSWER

@@ -1,6 +1,7 @@
 """Run an agent's tasks with and without a draft: how many are solved, is the transcript the same, how fast.
 
     python tests/perf/agent.py MODEL [--draft SPEC] [--engine NAME] [--task NAME]... [--once] [--show]
+                                     [--prompt-cache GB]
 
 Every task is done by turns, plain and with the draft, each in a folder and with a cache of its own.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from localspec.agent import tasks, toolbox
 from localspec.agent.folder import Folder
-from localspec.agent.loop import SYSTEM, Agent, Called, Event, Finished, Returned, Stepped, Working
+from localspec.agent.loop import Agent, Called, Event, Finished, Returned, Stepped, Working
 from localspec.agent.permission import KINDS, Permission
 from localspec.choosing import Choice
 from localspec.library import Library, Terminal
@@ -36,7 +37,6 @@ def done(runtime: Runtime, task: tasks.Task, steps: int, show: bool) -> dict[str
             runtime,
             toolbox.shipped(place),
             Permission(KINDS),
-            system=f"{SYSTEM}\n\n{toolbox.overview(place)}",
             max_steps=steps,
             max_tokens=512,
         )
@@ -72,7 +72,9 @@ def main() -> None:
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--prompt-cache", type=float, default=0.0, metavar="GB")
     options = parser.parse_args()
+    prompts = int(1e9 * options.prompt_cache)
     with Terminal() as progress:
         runtimes = {
             "draft": Runtime(
@@ -80,6 +82,7 @@ def main() -> None:
                 Choice(options.engine, options.draft, device=options.device),
                 Library(),
                 progress,
+                prompts=prompts,
             )
         }
         if not options.once:
@@ -90,8 +93,11 @@ def main() -> None:
                 Library(),
                 progress,
                 shared,
+                prompts,
             )
     rows = []
+    if prompts:  # what is the same for all tasks is on disk when they begin
+        done(runtimes["draft"], tasks.read(SUITE)[0], 1, show=False)
     for number, task in enumerate(tasks.read(SUITE)):
         if options.task and task.name not in options.task:
             continue
