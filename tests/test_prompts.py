@@ -15,13 +15,13 @@ from localspec.choosing import Choice
 from localspec.core.contracts import Portable, Rows, Tokens
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
-from localspec.engines.openvino import OpenVino
+from localspec.engines.openvino import OpenVino, OpenVinoPortableSession
 from localspec.errors import ContextFull
 from localspec.library import Library, Silent
 from localspec.prompts import Prompts
 from localspec.runtime import Answer, Runtime
 
-PIECE = 256
+PIECE = OpenVinoPortableSession.chunk
 Ask = Callable[..., Answer]
 
 
@@ -59,7 +59,7 @@ def kept(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("draft", ["off", "ngram"])
 def test_the_next_process_goes_on_where_this_one_was(ask: Ask, folder: Path, draft: str) -> None:
-    prompt = text(700)
+    prompt = text(2 * PIECE + 60)
     plain = ask(prompt, disk=0)
     assert not kept(folder)
     first, second = ask(prompt, draft=draft), ask(prompt, draft=draft)
@@ -71,8 +71,8 @@ def test_the_next_process_goes_on_where_this_one_was(ask: Ask, folder: Path, dra
 
 
 def test_texts_that_begin_alike_share_their_beginning(ask: Ask, folder: Path) -> None:
-    ask(text(700))
-    other = text(PIECE + 20) + text(600, seed=2)
+    ask(text(2 * PIECE + 60))
+    other = text(PIECE + 20) + text(2 * PIECE, seed=2)
     assert ask(other).kept_tokens == PIECE
     assert len(kept(folder)) == 2 + 2
     assert ask(other).token_ids == ask(other, disk=0).token_ids
@@ -93,7 +93,7 @@ def test_what_is_damaged_is_read_and_kept_again(ask: Ask, folder: Path) -> None:
 
 
 def test_a_piece_of_another_model_is_no_piece(ask: Ask, folder: Path) -> None:
-    prompt = text(300)
+    prompt = text(PIECE + 40)
     expected = ask(prompt).token_ids
     (file,) = kept(folder)
     file.unlink()
@@ -103,7 +103,7 @@ def test_a_piece_of_another_model_is_no_piece(ask: Ask, folder: Path) -> None:
 
 def test_what_is_quickly_read_is_not_kept(ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "SLOW", 60.0)
-    ask(text(700))
+    ask(text(2 * PIECE + 60))
     assert not kept(folder)
 
 
@@ -114,7 +114,7 @@ def test_a_full_disk_keeps_nothing_and_says_no_word(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(prompts, "_write", full)
-    assert ask(text(700)).token_ids
+    assert ask(text(2 * PIECE + 60)).token_ids
     assert not kept(folder)
 
 
@@ -132,7 +132,7 @@ def test_what_was_used_last_stays(ask: Ask, folder: Path) -> None:
 
 
 def test_it_goes_with_its_model(ask: Ask, folder: Path) -> None:
-    ask(text(700))
+    ask(text(2 * PIECE + 60))
     assert kept(folder)
     (model,) = Library().all()
     Library().remove(model.name, Silent())

@@ -114,10 +114,11 @@ class Session(ABC):
     """One text in one model's KV cache.
 
     `vocabulary` is a fingerprint of what the tokens mean, empty where nobody knows: what is kept of one
-    vocabulary is of no use to another.
+    vocabulary is of no use to another. A long text is best read `chunk` tokens at a time.
     """
 
     vocabulary: str = ""
+    chunk: int = 256
 
     @abstractmethod
     def forward(self, tokens: Tokens, rows: int) -> Rows:

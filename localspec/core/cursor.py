@@ -10,15 +10,16 @@ class Cursor:
 
     `tokens` are those the session holds. Asked to read a text, the cursor rewinds to the shared prefix and
     reads the rest: a rejected draft, a second chat turn, an edited prompt and an aborted answer are one case.
-    A long rest is read in pieces of `chunk` tokens, so that an interrupt does not wait for all of it.
+    A long rest is read in pieces of `chunk` tokens, which the session knows best, so that an interrupt does
+    not wait for all of it.
 
     `pieces` is how many of those were read one after another from the text's beginning: they are the same
     whoever reads them, and a session that is `portable` gives and takes them.
     """
 
-    def __init__(self, session: Session, chunk: int = 256) -> None:
+    def __init__(self, session: Session, chunk: int | None = None) -> None:
         self.session = session
-        self.chunk = chunk
+        self.chunk = chunk or session.chunk
         self.tokens: list[int] = []
         self.pieces = 0
         self._unsure = False  # an interrupt may have left more in the session than `tokens`
