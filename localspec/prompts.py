@@ -92,7 +92,7 @@ class Prompts:
 def names(tokens: Tokens, chunk: int) -> Iterator[str]:
     """Yield the names of a text's whole pieces of `chunk` tokens, each by the digest of all up to its end."""
     whole = np.asarray(tokens, "<i4")
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(str(chunk).encode())
     for start in range(0, len(whole) - chunk + 1, chunk):
         digest.update(whole[start : start + chunk].tobytes())
         yield digest.hexdigest()[:32] + ENDING

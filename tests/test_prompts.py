@@ -39,8 +39,11 @@ def ask(folder: Path, tmp_path: Path) -> Ask:
     gguf = tiny.write_gguf(tiny.make("llama", "Q8_0"), tmp_path / "small.gguf", context_length=2048)
     held = Runtime(str(gguf), Choice(draft="off"), Library(), Silent()).engines
 
-    def answer(prompt: Tokens, room: int = 12, disk: int = 10**9, draft: str = "off") -> Answer:
-        found = Runtime(str(gguf), Choice(draft=draft), Library(), Silent(), held, disk)
+    def answer(
+        prompt: Tokens, room: int = 12, disk: int = 10**9, draft: str = "off", engine: str = "openvino"
+    ) -> Answer:
+        loaded = held if engine == "openvino" else ()
+        found = Runtime(str(gguf), Choice(engine, draft), Library(), Silent(), loaded, disk)
         made, rounds = found.answer(prompt, sampling=Sampling(), max_tokens=room)
         for _ in rounds:
             pass
@@ -99,6 +102,15 @@ def test_a_piece_of_another_model_is_no_piece(ask: Ask, folder: Path) -> None:
     file.unlink()
     prompts._write(file, b"of another model")
     assert ask(prompt).token_ids == expected
+
+
+@pytest.mark.engines
+def test_llamacpp_goes_on_too(ask: Ask, folder: Path) -> None:
+    prompt = text(700)
+    first, second = (ask(prompt, engine="llamacpp") for _ in range(2))
+    assert (first.kept_tokens, second.kept_tokens) == (0, 512)
+    assert first.token_ids == second.token_ids == ask(prompt, disk=0, engine="llamacpp").token_ids
+    assert len(kept(folder)) == 2
 
 
 def test_what_is_quickly_read_is_not_kept(ask: Ask, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Engine, Rows, Session, Tokens
+from localspec.core.contracts import Engine, Portable, Rows, Session, Tokens
 from localspec.errors import (
     BadValue,
     ContextFull,
@@ -21,6 +21,7 @@ from localspec.formats.llama import WORDS, cores, free_context, open_weights, re
 from localspec.plugins import Option
 
 FIRST = 1024  # tokens of a new session's cache; it doubles when it is full
+HELD, MOVING = 0, 1  # llama.cpp's sequences: the text, and a piece of it that comes or goes
 ROWS = 64  # most rows of a pass: llama.cpp sets memory aside for so many, and aborts at one more
 KV = {"f16": 1, "f32": 0, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}  # ggml_type
 FLASH = {"auto": -1, "on": 1, "off": 0}  # llama_flash_attn_type
@@ -70,11 +71,13 @@ class LlamaCpp(Engine):
             "n_ubatch": batch,
             "n_outputs_max": ROWS,
             "swa_full": True,  # a smaller one forgets sooner what a rewind needs
+            "n_seq_max": 1 + self.weights.whole,
+            "kv_unified": True,  # all in one cache
         }
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own, made at its first pass."""
-        return LlamaCppSession(self)
+        return (LlamaCppPortableSession if self.weights.whole else LlamaCppSession)(self)
 
 
 class LlamaCppSession(Session):
@@ -123,8 +126,8 @@ class LlamaCppSession(Session):
             return held
         llama, memory, window = self._llama, self._context.memory, self._engine.weights.window
         needed = max(length - window + 1, 0) if window else 0  # the earliest token that the next one sees
-        whole = llama.llama_memory_seq_pos_min(memory, 0) <= needed
-        if whole and llama.llama_memory_seq_rm(memory, 0, length, -1):
+        whole = llama.llama_memory_seq_pos_min(memory, HELD) <= needed
+        if whole and llama.llama_memory_seq_rm(memory, HELD, length, -1):
             return length
         llama.llama_memory_clear(memory, False)
         return 0
@@ -133,7 +136,7 @@ class LlamaCppSession(Session):
         """Return how many tokens the memory holds: after an interrupt nobody else knows."""
         if self._context is None:
             return 0
-        return int(self._llama.llama_memory_seq_pos_max(self._context.memory, 0)) + 1
+        return int(self._llama.llama_memory_seq_pos_max(self._context.memory, HELD)) + 1
 
     def _with_room(self, total: int) -> Context:
         """Return a context for `total` tokens: the present one, or a larger one that holds the same."""
@@ -162,6 +165,27 @@ class LlamaCppSession(Session):
                 f"llama.cpp cannot read {count} tokens: {why}",
                 "Try `--engine llamacpp:device=CPU`, or a smaller `batch`",
             )
+
+
+class LlamaCppPortableSession(LlamaCppSession, Portable):
+    """One text of which the cache holds every token by itself."""
+
+    grain = 1
+
+    def saved(self, first: int, last: int) -> bytes:
+        """Return llama.cpp's state of these tokens, as a sequence of their own."""
+        assert self._context is not None
+        return self._context.state(first, last)
+
+    def load(self, piece: bytes, count: int) -> None:
+        """Append tokens by their state."""
+        held = self._length()
+        if held + count > self._engine.context:
+            raise ContextFull(held + count, self._engine.context)
+        self._with_room(held + count).append(piece)
+        if self._length() != held + count:
+            self.rewind(held)
+            raise ValueError(f"{len(piece)} bytes are no piece of {count} tokens")
 
 
 class Context:
@@ -195,6 +219,21 @@ class Context:
         self._llama.llama_state_get_data(other.handle, state, len(state))
         if not self._llama.llama_state_set_data(self.handle, state, len(state)):
             raise DriverFailed(f"llama.cpp cannot move a cache: {reason()}")
+
+    def state(self, first: int, last: int) -> bytes:
+        """Return the state of the tokens from `first` on and before `last`."""
+        self._llama.llama_memory_seq_cp(self.memory, HELD, MOVING, first, last)
+        state = (ctypes.c_uint8 * self._llama.llama_state_seq_get_size(self.handle, MOVING))()
+        size = self._llama.llama_state_seq_get_data(self.handle, state, len(state), MOVING)
+        self._llama.llama_memory_seq_rm(self.memory, MOVING, -1, -1)
+        return bytes(memoryview(state)[:size])
+
+    def append(self, state: bytes) -> None:
+        """Hold the tokens of a `state` too, at their positions; of what is no state nothing is held."""
+        given = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        if self._llama.llama_state_seq_set_data(self.handle, given, len(state), MOVING):
+            self._llama.llama_memory_seq_cp(self.memory, MOVING, HELD, -1, -1)
+        self._llama.llama_memory_seq_rm(self.memory, MOVING, -1, -1)
 
     def rows(self, count: int, vocab: int) -> Rows:
         """Return the last pass's logits [count, vocab]: a view that keeps this context alive."""

@@ -50,6 +50,8 @@ class Weights:
         self.vocab = int(llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self.handle)))
         self.context = int(llama.llama_model_n_ctx_train(self.handle))
         self.window = int(llama.llama_model_n_swa(self.handle))
+        recurrent = llama.llama_model_is_recurrent(self.handle) or llama.llama_model_is_hybrid(self.handle)
+        self.whole = not self.window and not recurrent  # does a cache hold every token by itself?
 
 
 def free_context(llama: Any, handle: int, contexts: set[int], busy: threading.Lock) -> None:

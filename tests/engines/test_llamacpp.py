@@ -20,7 +20,7 @@ import pytest
 import tiny
 
 from localspec import plugins
-from localspec.core.contracts import Rows, Session
+from localspec.core.contracts import Portable, Rows, Session
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
 from localspec.drafters.model import ModelDraft
@@ -80,6 +80,30 @@ def test_a_rewind_leaves_no_trace(make: Make, text: list[int], options: dict[str
     after, expected = read(used, text[kept : kept + 12], 4, 1), read(fresh, text[kept : kept + 12], 4, 1)
     assert np.abs(after - expected).max() == 0.0
     assert np.abs(rejected - expected[:9]).max() > 1.0  # the guesses were others
+
+
+@pytest.mark.parametrize("options", [{}, {"kv": "q8_0"}, EXACT])
+def test_what_was_read_is_taken_over_bit_for_bit(
+    make: Make, text: list[int], options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llamacpp, "FIRST", 64)  # so that a cache grows in between
+    one, other = make(**options).session(), make(**options).session()
+    assert isinstance(one, Portable)
+    assert isinstance(other, Portable)
+    one.forward(text[:60], 0)
+    one.forward(text[60:100], 0)
+    for first, last in ((0, 60), (60, 100)):
+        other.load(one.saved(first, last), last - first)
+    assert np.array_equal(read(one, text[100:120], 4, 1), read(other, text[100:120], 4, 1))
+    assert other.rewind(70) == 70
+    with pytest.raises(ValueError, match="4 bytes are no piece of 30 tokens"):
+        other.load(b"1234", 30)
+    other.load(one.saved(70, 100), 30)
+    assert np.array_equal(
+        read(one, text[120:140], 4, 1), read(other, [*text[100:120], *text[120:140]], 20, 4, 1)[20:]
+    )
+    with pytest.raises(ContextFull):
+        other.load(one.saved(0, 1), make(**options).context)
 
 
 def test_a_rewind_beyond_the_end_keeps_what_there_is(make: Make, text: list[int]) -> None:
@@ -301,6 +325,7 @@ def test_a_recurrent_state_starts_again(
 ) -> None:
     engine = LlamaCpp(kind(tmp_path), threads=1)
     session, fresh = engine.session(), engine.session()
+    assert not isinstance(session, Portable)
     session.forward(LETTERS[:40], 0)
     assert session.rewind(40) == 40
     session.forward(LETTERS[50:55], 5)
@@ -319,6 +344,7 @@ def test_a_recurrent_state_starts_again(
 @pytest.mark.parametrize("full", [True, False], ids=["whole", "pruned"])
 def test_a_sliding_window_claims_no_more_than_it_holds(tmp_path: Path, full: bool, kept: int) -> None:
     engine = LlamaCpp(windowed(tmp_path), threads=1, batch=64)
+    assert not isinstance(engine.session(), Portable)
     engine.cache["swa_full"] = full  # False: llama.cpp keeps 256 tokens of these layers
     cursor, fresh = Cursor(engine.session(), chunk=50), Cursor(engine.session(), chunk=50)
     cursor.read(LETTERS[:640])
