@@ -99,9 +99,8 @@ def test_what_was_read_is_taken_over_bit_for_bit(
     with pytest.raises(ValueError, match="4 bytes are no piece of 30 tokens"):
         other.load(b"1234", 30)
     other.load(one.saved(70, 100), 30)
-    assert np.array_equal(
-        read(one, text[120:140], 4, 1), read(other, [*text[100:120], *text[120:140]], 20, 4, 1)[20:]
-    )
+    read(other, text[100:120], 4, 1)
+    assert np.array_equal(read(one, text[120:140], 4, 1), read(other, text[120:140], 4, 1))
     with pytest.raises(ContextFull):
         other.load(one.saved(0, 1), make(**options).context)
 
