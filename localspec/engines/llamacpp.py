@@ -222,18 +222,22 @@ class Context:
 
     def state(self, first: int, last: int) -> bytes:
         """Return the state of the tokens from `first` on and before `last`."""
-        self._llama.llama_memory_seq_cp(self.memory, HELD, MOVING, first, last)
-        state = (ctypes.c_uint8 * self._llama.llama_state_seq_get_size(self.handle, MOVING))()
-        size = self._llama.llama_state_seq_get_data(self.handle, state, len(state), MOVING)
-        self._llama.llama_memory_seq_rm(self.memory, MOVING, -1, -1)
-        return bytes(memoryview(state)[:size])
+        try:
+            self._llama.llama_memory_seq_cp(self.memory, HELD, MOVING, first, last)
+            state = (ctypes.c_uint8 * self._llama.llama_state_seq_get_size(self.handle, MOVING))()
+            size = self._llama.llama_state_seq_get_data(self.handle, state, len(state), MOVING)
+            return bytes(memoryview(state)[:size])
+        finally:
+            self._llama.llama_memory_seq_rm(self.memory, MOVING, -1, -1)
 
     def append(self, state: bytes) -> None:
         """Hold the tokens of a `state` too, at their positions; of what is no state nothing is held."""
         given = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-        if self._llama.llama_state_seq_set_data(self.handle, given, len(state), MOVING):
-            self._llama.llama_memory_seq_cp(self.memory, MOVING, HELD, -1, -1)
-        self._llama.llama_memory_seq_rm(self.memory, MOVING, -1, -1)
+        try:
+            if self._llama.llama_state_seq_set_data(self.handle, given, len(state), MOVING):
+                self._llama.llama_memory_seq_cp(self.memory, MOVING, HELD, -1, -1)
+        finally:
+            self._llama.llama_memory_seq_rm(self.memory, MOVING, -1, -1)
 
     def rows(self, count: int, vocab: int) -> Rows:
         """Return the last pass's logits [count, vocab]: a view that keeps this context alive."""

@@ -194,14 +194,20 @@ def test_a_task_is_solved_by_what_it_asks_for(task: tasks.Task, tmp_path: Path) 
         assert task.solved(tmp_path, "")
 
 
-def test_files_that_a_task_names_stand_before_it(tmp_path: Path) -> None:
+def test_the_folder_and_files_that_a_task_names_stand_before_it(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "b.py").write_text("y = 2\n")
     (tmp_path / "long.txt").write_text("z" * 9000)
     (tmp_path / "c.bin").write_bytes(b"\xff\x00")
-    text, names = toolbox.briefed(Folder(tmp_path), "Change a.py, long.txt and c.bin.")
+    place, task = Folder(tmp_path), "Change a.py, long.txt and c.bin."
+    there, rest = toolbox.overview(place), f"a.py:\n```\nx = 1\n```\n\n{task}"
+    text, names = toolbox.briefed(place, task)
     assert names == ["a.py"]
-    assert text == "a.py:\n```\nx = 1\n```\n\nChange a.py, long.txt and c.bin."
+    assert text == f"{there}\n\n{rest}"
+    known = [{"role": "system", "content": "Work."}, {"role": "user", "content": text}]
+    assert toolbox.briefed(place, task, known) == (rest, ["a.py"])
+    (tmp_path / "d.py").write_text("w = 3\n")
+    assert toolbox.briefed(place, task, known) == (f"{toolbox.overview(place)}\n\n{rest}", ["a.py"])
 
 
 @pytest.fixture(scope="module")
