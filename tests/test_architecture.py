@@ -16,7 +16,7 @@ ROOT = Path(next(iter(localspec.__path__)))
 FLOORS = [
     {"errors", "signals"},
     {"core", "plugins", "tools"},
-    {"settings", "devices", "formats", "recipes", "grammar", "sessions"},
+    {"settings", "devices", "formats", "recipes", "grammar", "sessions", "prompts"},
     {"library", "training"},
     {"engines", "drafters", "lookaheads", "verifiers", "decodings", "steps", "dialects"} | {"choosing"},
     {"runtime"},

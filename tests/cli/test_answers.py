@@ -19,6 +19,7 @@ FIELDS = [
     "token_ids",
     "finish_reason",
     "prompt_tokens",
+    "kept_tokens",
     "tokens",
     "seconds",
     "prompt_seconds",
