@@ -29,8 +29,8 @@ class Prune(Step):
     """Takes out the layers that a draft can do without, the first and the last kept.
 
     Candidates are the block of layers through which a text turns least (Gromov et al. 2024) and the layers
-    that turn it least one by one (ShortGPT); chosen is what promises the highest speed-up on the target's own
-    texts, from acceptance and costs that are measured.
+    that turn it least one by one (ShortGPT). Of as many layers the cut that agrees more with the target's own
+    texts is chosen, and the number by the highest speed-up promised, from acceptance and costs that are measured.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Prune(Step):
         self._site.step("Trying which layers can go")
         for count in counts:
             tried = [(*self._worth(model, drop, scale), drop) for drop in ranked(count)]
-            top = max(tried, key=lambda found: (found[0].speed_up, found[1]))
+            top = max(tried, key=lambda found: found[1])  # so many layers cost the same, whichever they are
             if best is None or top[0].speed_up > best[0].speed_up:
                 best, worse = top, 0
             else:
