@@ -30,7 +30,7 @@ class Prune(Step):
 
     Candidates are the block of layers through which a text turns least (Gromov et al. 2024) and the layers
     that turn it least one by one (ShortGPT). Of as many layers the cut that agrees more with the target's own
-    texts is chosen, and the number by the highest speed-up promised, from acceptance and costs that are measured.
+    texts is chosen, and their number by the highest speed-up promised, from measured acceptance and costs.
     """
 
     def __init__(
