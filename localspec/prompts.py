@@ -28,15 +28,15 @@ class Prompts:
     A piece is named by the digest of all tokens up to its end, so texts that begin alike have their first
     pieces in common. Kept are those that were read one by one from a text's beginning, as they are read
     without any of this: what comes after them is the same, bit for bit. What is damaged counts as missing.
-    All models together may have `limit` bytes below `whole`; what was used last stays.
+    All models together may have `limit` bytes below `whole`, 0 for nothing at all; what was used last stays.
     """
 
     def __init__(self, folder: Path, whole: Path, limit: int) -> None:
-        self._folder, self._whole, self._limit = folder, whole, limit
+        self._folder, self._whole, self.limit = folder, whole, limit
 
     def recall(self, target: Cursor, tokens: Tokens) -> int:
         """Let `target` hold what is kept of a text, if that is more than it holds; return those tokens."""
-        if not target.portable:
+        if not self.limit or not target.portable:
             return 0
         held = shared_prefix(target.tokens, tokens)
         first = min(target.pieces, held // target.chunk)
@@ -64,7 +64,7 @@ class Prompts:
 
         Where nothing can be written, nothing is kept.
         """
-        if seconds < SLOW or not target.portable:
+        if not self.limit or seconds < SLOW or not target.portable:
             return
         with suppress(OSError):
             whole = target.tokens[: target.pieces * target.chunk]
@@ -83,7 +83,7 @@ class Prompts:
         found = [(file, file.stat()) for file in self._whole.glob(f"*/{FOLDER}/*/*{ENDING}")]
         left = sum(one.st_size for _, one in found)
         for file, one in sorted(found, key=lambda known: known[1].st_mtime_ns):
-            if left <= self._limit:
+            if left <= self.limit:
                 return
             file.unlink(missing_ok=True)
             left -= one.st_size

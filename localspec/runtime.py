@@ -124,8 +124,7 @@ class Runtime:
             self._off = self._off or f"{decoding.part.made_by.title} writes another text"
         self.making = own = Making(self.engine_spec, model)
         place = compiled_folder(model.folder)
-        self.prompt_bytes = prompts
-        self._prompts = Prompts(place / FOLDER / own.key, place.parent, prompts)
+        self.prompts = Prompts(place / FOLDER / own.key, place.parent, prompts)
         self.draft_making = drafting.making
         needed = list(dict.fromkeys([own, self.draft_making or own]))
         engines = dict(loaded)
@@ -253,8 +252,7 @@ class Runtime:
     ) -> Generator[Round, None, None]:
         started, piece = perf_counter(), 0.0
         try:
-            if self.prompt_bytes:
-                answer.kept_tokens = self._prompts.recall(self.target, prompt[:-1])
+            answer.kept_tokens = self.prompts.recall(self.target, prompt[:-1])
             began, unread = perf_counter(), len(prompt) - shared_prefix(self.target.tokens, prompt)
             self.target.read(prompt[:-1], rows=0)
             answer.prompt_seconds = perf_counter() - started
@@ -272,8 +270,7 @@ class Runtime:
             answer.full = full and answer.finish_reason == "length"
             answer.reason = self._why_off(answer)
             answer.seconds = perf_counter() - started
-            if self.prompt_bytes:
-                self._prompts.keep(self.target, piece)
+            self.prompts.keep(self.target, piece)
 
     def _loop(self, prompt: list[int], sampler: Sampler, settler: Settler) -> Iterator[Round]:
         if self.decoding:

@@ -103,7 +103,7 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
     texts = texts[:: -(-len(texts) // RACED)]
     none = plugins.parse("drafters", "none").make(runtime.target)
     drafter = plugins.parse("drafters", "model:name=draft").make(runtime.target, engine, runtime.engine.vocab)
-    seconds = {"plain": 0.0, "drafted": 0.0}
+    spent = {"plain": 0.0, "drafted": 0.0}
     other = 0
     for number, (prompt, answer) in enumerate([texts[0], *texts]):
         answers = {}
@@ -111,13 +111,13 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
             _read(one, prompt[:-1])
             room = len(answer) if number else min(WARMING, len(answer))
             rounds = greedy(runtime, prompt, one, guesses=depth, room=room)
-            seconds[name] += _seconds(rounds) if number else 0.0
+            spent[name] += _seconds(rounds) if number else 0.0
             answers[name] = [token for last in rounds for token in last.tokens]
         parted = first_difference(
             answers["plain"], answers["drafted"], engine=runtime.engine, prompt=prompt, tolerance=ROUNDED
         )
         other += bool(number and parted and not parted.tie)
-    speed_up = seconds["plain"] / seconds["drafted"]
+    speed_up = spent["plain"] / spent["drafted"]
     return {"depth": depth, "speed_up": round(speed_up, 4), "texts": len(texts), "other_texts": other}
 
 

@@ -134,7 +134,7 @@ def _load(talk: Talk, model: str, choice: Any) -> None:
     choice.check()
     old = talk.chat.runtime
     with Terminal() as progress:
-        runtime = Runtime(model, choice, talk.library, progress, old.engines, old.prompt_bytes)
+        runtime = Runtime(model, choice, talk.library, progress, old.engines, old.prompts.limit)
     talk.chat.use(runtime)
     talk.choice = choice
     if talk.chat.note:
