@@ -100,7 +100,13 @@ def cpu() -> Cpu:
     memory = psutil.virtual_memory()
     threads = psutil.cpu_count() or 1
     cores = psutil.cpu_count(logical=False) or threads
-    return Cpu(_processor(), cores, threads, _vector(), memory.total, memory.available)
+    return Cpu(_name(), cores, threads, _vector(), memory.total, memory.available)
+
+
+@functools.cache
+def processor() -> str:
+    """Name what decides how fast this machine calculates, and how it rounds: what is measured holds there."""
+    return f"{_name()}, {_vector()}"
 
 
 def free_memory() -> int:
@@ -248,7 +254,7 @@ def _gaudi() -> list[Device]:
     return found
 
 
-def _processor() -> str:
+def _name() -> str:
     """Return the processor's name as its maker writes it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

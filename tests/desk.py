@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class Desk:
         self._weights, self._kept = weights, kept
         self.asked: list[list[int]] = []  # prompts that a user gave
         self.lines: list[str] = []
+        self.measured: Any = None  # in an earlier build
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -47,6 +48,9 @@ class Desk:
 
     def ends(self) -> Sequence[int]:
         return [95]
+
+    def once(self, what: str, measure: Callable[[], Any]) -> Any:
+        return self.measured or measure()
 
     @property
     def kept(self) -> Path:

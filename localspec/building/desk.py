@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec import plugins
-from localspec.choosing import LADDER, Choice
+from localspec.choosing import LADDER, OFF, Choice
 from localspec.core.contracts import Artifact, Engine, Text, Tokens
 from localspec.core.costs import pass_milliseconds, seconds
 from localspec.core.sampler import Sampling
 from localspec.errors import ModelError
 from localspec.formats.template import ChatTemplate
-from localspec.library import Library, Manifest, Model, Progress, disk
+from localspec.library import Library, Manifest, Model, Progress, disk, verdicts
 from localspec.runtime import Runtime
 
 ANSWER = 96  # tokens of an answer that the target writes for calibration
 CONTEXT = 64  # tokens before passes whose costs are measured
 JUDGED = 24  # prompts whose answers judge a draft; what is behind them teaches it
-FACTS, WEIGHTS = "facts.json", "weights"
+PLAN, TEXTS = "plan.json", "texts.json"
+WEIGHTS = "weights"
 MARK = "\x02here\x03"  # stands for a user's words in a template
 USERS = (  # what makes a model invent one kind of user's words or another's
     "",
@@ -60,6 +61,10 @@ class Desk:
         self._models = {"target": target, "source": source}
         self._target, self._prompts = target, prompts
         self._library, self._progress, self._kept = library, progress, kept
+        self._plan = verdicts.key((kept / PLAN).read_text("utf-8"))
+        self._measured = verdicts.read(self._plan)
+        if self._measured:
+            self.say("What passes cost is known from an earlier build of this plan")
 
     def say(self, line: str) -> None:
         """Tell the user what was found."""
@@ -69,6 +74,13 @@ class Desk:
         """Begin a part of the work, of `total` bytes where that is known."""
         self._progress.step(title, total)
 
+    def once(self, what: str, measure: Callable[[], Any]) -> Any:
+        """Return what `measure` finds, or found in an earlier build of the same plan on this machine."""
+        if what not in self._measured:
+            self._measured[what] = measure()
+            verdicts.add(self._plan, **{what: self._measured[what]})
+        return self._measured[what]
+
     @property
     def kept(self) -> Path:
         """The folder of the build."""
@@ -76,7 +88,7 @@ class Desk:
 
     def texts(self) -> Sequence[Text]:
         """Return the target's greedy answers to the prompts that judge."""
-        return [Text(*found) for found in self._found["texts"]]
+        return [Text(*found) for found in self._written]
 
     def kinds(self) -> Sequence[str]:
         """Return the class of each of `texts`."""
@@ -84,7 +96,7 @@ class Desk:
 
     def passes(self) -> Sequence[float]:
         """Return the seconds of the target's passes over 1, 2, ... 16 tokens."""
-        return seconds(self._found["milliseconds"])
+        return seconds(self._passes())
 
     def weights(self, of: str) -> Path:
         """Return the file or folder of the `target` or the `source`; raises UnsupportedModel for none."""
@@ -122,15 +134,24 @@ class Desk:
         return self.engine(Model("", made.folder, Manifest(name="", source="", weights=weights)))
 
     @cached_property
-    def _found(self) -> dict[str, Any]:
-        file = self._kept / FACTS
+    def _written(self) -> list[tuple[list[int], list[int]]]:
+        file = self._kept / TEXTS
         if not file.is_file():
             disk.write_whole(file, json.dumps(self._answered()))
-        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        found: list[tuple[list[int], list[int]]] = json.loads(file.read_text("utf-8"))
         return found
 
-    def _answered(self) -> dict[str, Any]:
-        """Let the target answer and measure its passes."""
+    def _passes(self, runtime: Runtime | None = None) -> dict[str, float]:
+        """Return what the target's passes cost; it is loaded where no `runtime` is given and needed."""
+
+        def measure() -> dict[str, float]:
+            return pass_milliseconds((runtime or self.runtime(OFF)).engine, CONTEXT)
+
+        found: dict[str, float] = self.once("passes", measure)
+        return found
+
+    def _answered(self) -> Sequence[tuple[Tokens, Tokens]]:
+        """Let the target answer; measure its passes while it is there."""
         runtime, texts = self.runtime(LADDER), []  # a draft model would take memory
         judged = self._prompts[:JUDGED]
         for number, asked in enumerate(judged, 1):
@@ -140,7 +161,8 @@ class Desk:
             for _ in rounds:
                 pass
             texts.append((tokens, answer.token_ids))
-        return {"texts": texts, "milliseconds": pass_milliseconds(runtime.engine, CONTEXT)}
+        self._passes(runtime)
+        return texts
 
 
 def turns(model: Model) -> list[tuple[list[int], list[int]]]:

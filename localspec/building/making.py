@@ -14,7 +14,7 @@ from typing import Any
 from localspec import plugins
 from localspec.building import needs
 from localspec.building.checks import check
-from localspec.building.desk import WEIGHTS, Asked, Desk
+from localspec.building.desk import PLAN, WEIGHTS, Asked, Desk
 from localspec.choosing import same_vocabulary
 from localspec.core.contracts import Artifact, Step
 from localspec.errors import BadValue, VocabularyMismatch
@@ -113,9 +113,9 @@ def _begun(
         "engine": plan.engine,
         "plan": [plan.target, plan.source, list(plan.steps)],
         "files": [model.manifest.digests for model in (target, source)],
-        "localspec": version("localspec"),
+        "versions": [version(name) for name in ("localspec", "openvino")],
     }
-    text, file = json.dumps(key, sort_keys=True), work / "plan.json"
+    text, file = json.dumps(key, sort_keys=True), work / PLAN
     if not file.is_file() or file.read_text("utf-8") != text:
         shutil.rmtree(work, ignore_errors=True)
         with disk.writing(work.parent):

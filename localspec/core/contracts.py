@@ -304,6 +304,12 @@ class Site(Protocol):
     def ends(self) -> Sequence[int]:
         """Return the tokens that end an answer of the target."""
 
+    def once(self, what: str, measure: Callable[[], Any]) -> Any:
+        """Return what `measure` finds of `what`, as JSON holds it; measured once for a plan on this machine.
+
+        So a plan that is built again chooses the same, though no two measurements are the same.
+        """
+
     @property
     def kept(self) -> Path:
         """A folder that outlives a build that was killed."""

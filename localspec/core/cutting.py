@@ -56,6 +56,14 @@ def candidates(distances: Distances, influence: Sequence[float], count: int) -> 
     return list(dict.fromkeys([frozenset(range(first, first + count)), frozenset(inner[:count])]))
 
 
+def between(whole: Sequence[float], least: Sequence[float], share: float) -> list[float]:
+    """Return what passes cost where `share` of what `least` is without is gone from the `whole`.
+
+    Layers and rows of a head cost what others of them do, so two measurements tell of all.
+    """
+    return [most + share * (less - most) for most, less in zip(whole, least, strict=True)]
+
+
 def rounds_of(agreed: Sequence[NDArray[np.bool_]], depth: int) -> tuple[float, float]:
     """Return the tokens that a round of `depth` guesses settles, and the share of those that all stand.
 

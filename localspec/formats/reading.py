@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -58,24 +58,8 @@ class Reading:
         self._request.infer(inputs(self._named, tokens, past))
 
 
-class Scale:
-    """Weighs what passes cost in one graph against another: by turns, as machines are busy at times."""
-
-    def __init__(self, base: Reading) -> None:
-        self.base = base
-        (self.base_seconds,) = _by_turns(base)
-
-    def seconds(self, other: Reading) -> Sequence[float]:
-        """Return the seconds that one more token takes in `other`, and that two more take."""
-        if other is self.base:
-            return self.base_seconds
-        own, spent = _by_turns(self.base, other)
-        known = zip(self.base_seconds, spent, own, strict=True)
-        return [base * of_other / of_base for base, of_other, of_base in known]
-
-
-def _by_turns(*readings: Reading) -> list[list[float]]:
-    """Return the median seconds of passes over WIDTHS for each graph."""
+def by_turns(*readings: Reading) -> list[list[float]]:
+    """Return the median seconds of passes over WIDTHS for each graph; all take turns."""
     for reading in readings:
         reading.begin()
     spent: list[list[list[float]]] = [[[] for _ in WIDTHS] for _ in readings]

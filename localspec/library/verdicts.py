@@ -7,14 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from localspec.devices import processor
 from localspec.errors import StorageError
 from localspec.library import disk
 from localspec.library.store import home
 
 
 def key(*parts: Any) -> str:
-    """Name a verdict by all that it depends on."""
-    return disk.digest_of_text(repr(parts))[:24]
+    """Name a verdict by all that it depends on, the processor among it: several may share a folder."""
+    return disk.digest_of_text(repr((processor(), *parts)))[:24]
 
 
 def stamp(path: Path) -> tuple[str, int, int]:

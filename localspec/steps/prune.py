@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
 from localspec.core.contracts import Artifact, Site, Step
-from localspec.core.cutting import Worth, angles, candidates, influences
+from localspec.core.cutting import Worth, angles, between, candidates, influences
 from localspec.core.judging import promise
 from localspec.errors import BadValue
 from localspec.formats import surgery
 from localspec.formats.files import copy_beside, read_json
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading, Scale
+from localspec.formats.reading import Reading, by_turns
 from localspec.library.model import GRAPH, write_json
 from localspec.plugins import Option
 
@@ -47,7 +48,7 @@ class Prune(Step):
         model = read_stateful(source.folder / GRAPH)
         layers = surgery.layers_of(model)
         self.check(layers)
-        dropped, found = self._chosen(model, layers)
+        dropped, found = self._chosen(model, layers, source.folder.name)
         surgery.drop_layers(model, dropped)
         save(model, into)
         copy_beside(source.folder, into)
@@ -71,20 +72,22 @@ class Prune(Step):
                 f"Give a number from 2 to {layers}: the first and the last layer stay",
             )
 
-    def _chosen(self, model: Any, layers: int) -> tuple[frozenset[int], dict[str, Any]]:
-        """Return the layers that go, and what is promised without them."""
+    def _chosen(self, model: Any, layers: int, name: str) -> tuple[frozenset[int], dict[str, Any]]:
+        """Return the layers of what is called `name` that go, and what is promised without them."""
         if isinstance(self._asked, frozenset):
             return frozenset(range(layers)) - self._asked, {}
-        if self._asked == layers:
+        if self._asked == layers or layers < 3:
             return frozenset(), {}
         ranked = self._ranked(model)
         counts = range(0, layers - 1, STRIDE) if self._asked is None else [layers - self._asked]
         best: tuple[Worth, float, frozenset[int]] | None = None
         worse = 0
-        scale = Scale(Reading(model))
+        half = range(1, 1 + (layers - 1) // 2)
         self._site.step("Trying which layers can go")
+        whole, least = self._site.once(name, lambda: by_turns(Reading(model), _without(model, half)))
         for count in counts:
-            tried = [(*self._worth(model, drop, scale), drop) for drop in ranked(count)]
+            seconds = between(whole, least, count / len(half))
+            tried = [(*self._worth(model, drop, seconds), drop) for drop in ranked(count)]
             top = max(tried, key=lambda found: found[1])  # so many layers cost the same, whichever they are
             if best is None or top[0].speed_up > best[0].speed_up:
                 best, worse = top, 0
@@ -100,23 +103,24 @@ class Prune(Step):
         reading = Reading(model, hidden=True)
         found = [reading.states([*text.prompt, *text.answer]) for text in self._site.texts()[:STATED]]
         sizes = np.array([states.shape[1] for states in found], float)
-        between = np.average([angles(states) for states in found], axis=0, weights=sizes)
+        turns = np.average([angles(states) for states in found], axis=0, weights=sizes)
         turned = np.average([influences(states) for states in found], axis=0, weights=sizes)
-        return lambda count: candidates(between, list(turned), count) if count else [frozenset()]
+        return lambda count: candidates(turns, list(turned), count) if count else [frozenset()]
 
-    def _worth(self, model: Any, dropped: frozenset[int], scale: Scale) -> tuple[Worth, float]:
+    def _worth(self, model: Any, dropped: frozenset[int], seconds: list[float]) -> tuple[Worth, float]:
         """Return what is promised without those layers, and the share of tokens that agree."""
-        reading = scale.base
-        if dropped:
-            own = model.clone()
-            surgery.drop_layers(own, dropped)
-            reading = Reading(own)
-        found, share = promise(self._site, reading.logits, scale.seconds(reading))
+        found, share = promise(self._site, _without(model, dropped).logits, seconds)
         self._site.say(
             f"without {_ranges(sorted(dropped))}: {share:.0%} agree, {found.speed_up:.2f} times at"
             f" {found.depth} guesses"
         )
         return found, share
+
+
+def _without(model: Any, dropped: Collection[int]) -> Reading:
+    own = model.clone()
+    surgery.drop_layers(own, dropped)
+    return Reading(own)
 
 
 def _parsed(text: str) -> int | frozenset[int]:

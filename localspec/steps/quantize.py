@@ -12,7 +12,7 @@ from localspec.formats.compressing import METHODS, PLAIN, SMOOTH, compress
 from localspec.formats.files import copy_beside
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading, Scale
+from localspec.formats.reading import Reading, by_turns
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -55,7 +55,7 @@ class Quantize(Step):
         if self._bits is None:
             self._site.texts()  # the target answers before anything else takes memory
         model = read_stateful(source.folder / GRAPH)
-        bits = self._bits or self._chosen(model)
+        bits = self._bits or self._chosen(model, source.folder.name)
         if bits < 16:
             model = self._rounded(model, bits)
         save(model, into)
@@ -63,12 +63,13 @@ class Quantize(Step):
         shown = f"INT{bits}" if bits < 16 else "FP16"
         return Artifact(into, source.facts | {"bits": bits, "precision": shown})
 
-    def _chosen(self, model: Any) -> int:
+    def _chosen(self, model: Any, name: str) -> int:
         """Return 8 or 4, whichever pays more. What is tried is rounded again: it would take much memory."""
-        scale, promised = Scale(Reading(self._rounded(model.clone(), 8))), {}
-        for bits in (8, 4):
-            reading = scale.base if bits == 8 else Reading(self._rounded(model.clone(), bits))
-            found, share = promise(self._site, reading.logits, scale.seconds(reading))
+        readings = {bits: Reading(self._rounded(model.clone(), bits)) for bits in (8, 4)}
+        costs = self._site.once(name, lambda: by_turns(*readings.values()))
+        promised = {}
+        for (bits, reading), seconds in zip(readings.items(), costs, strict=True):
+            found, share = promise(self._site, reading.logits, seconds)
             self._site.say(
                 f"{bits} bits: {share:.0%} agree, {found.speed_up:.2f} times at {found.depth} guesses"
             )

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.contracts import Artifact, Site, Step, Text
-from localspec.core.cutting import worth
+from localspec.core.cutting import between, worth
 from localspec.core.judging import agreed
 from localspec.errors import BadValue
 from localspec.formats import surgery
 from localspec.formats.files import copy_beside
 from localspec.formats.ir import save
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading, Scale
+from localspec.formats.reading import Reading, by_turns
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -75,19 +75,18 @@ class TrimVocab(Step):
         if isinstance(self._asked, int):
             return np.sort(order[: self._asked]), {}
         sizes = [size for size in SIZES if size < vocab]
-        kept = [None, *(np.sort(order[:size]) for size in sizes)]
-        scale = Scale(Reading(model))
-        stood = agreed(self._site.texts(), scale.base.logits, kept)
+        if not sizes:
+            return None, {}
+        kept = [np.sort(order[:size]) for size in sizes]
+        reading, passes = Reading(model), self._site.passes()
+        whole, least = self._site.once(folder.name, lambda: by_turns(reading, _trimmed(model, kept[0])))
+        stood = agreed(self._site.texts(), reading.logits, [*kept, None])
         promised = [
-            worth(
-                texts,
-                scale.seconds(scale.base if tokens is None else _trimmed(model, tokens)),
-                self._site.passes(),
-            )
-            for texts, tokens in zip(stood, kept, strict=True)
+            worth(texts, between(whole, least, (vocab - size) / (vocab - sizes[0])), passes)
+            for size, texts in zip((*sizes, vocab), stood, strict=True)
         ]
-        best = max(range(len(kept)), key=lambda at: promised[at].speed_up)
-        return kept[best], {"predicted": promised[best]._asdict()}
+        best = max(range(len(promised)), key=lambda at: promised[at].speed_up)
+        return [*kept, None][best], {"predicted": promised[best]._asdict()}
 
 
 def _trimmed(model: Any, tokens: NDArray[np.int64]) -> Reading:

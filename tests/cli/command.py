@@ -20,7 +20,7 @@ import models
 
 MODEL = models.SMALL
 COMMAND = (sys.executable, "-m", "localspec")
-SECONDS = 120  # until a process is given up
+SECONDS = 900  # until a process is given up for hung: no machine that works is as slow
 
 # Runs the command with the terminal on stdin as its own, as a shell does, so that Ctrl-C reaches it.
 ON_TERMINAL = """

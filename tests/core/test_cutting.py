@@ -6,6 +6,7 @@ import pytest
 from localspec.core.cutting import (
     Worth,
     angles,
+    between,
     candidates,
     influences,
     rounds_of,
@@ -80,6 +81,11 @@ def test_rounds_are_what_a_simulation_says() -> None:
                 rounds += 1
                 whole += taken == depth
         assert rounds_of(texts, depth) == pytest.approx((1000 / rounds, whole / rounds))
+
+
+def test_what_is_gone_costs_its_share() -> None:
+    assert between([4.0, 5.0], [2.0, 4.0], 0.25) == [3.5, 4.75]
+    assert between([4.0, 5.0], [2.0, 4.0], 1.5) == [1.0, 3.5]
 
 
 def test_worth_is_at_the_best_depth() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localspec.formats.reading import Scale
+from localspec.formats.reading import by_turns
 
 
 class Busy:
@@ -27,10 +27,7 @@ class Busy:
 
 
 def test_graphs_are_weighed_by_turns() -> None:
-    base: Any = Busy(0.02)
-    scale = Scale(base)
-    assert scale.seconds(base) == scale.base_seconds
-    for seconds in (0.01, 0.016, 0.04):
-        other: Any = Busy(seconds)
-        expected = [base_seconds * seconds / 0.02 for base_seconds in scale.base_seconds]
-        assert scale.seconds(other) == pytest.approx(expected, rel=0.01)
+    graphs: list[Any] = [Busy(0.02), Busy(0.01), Busy(0.04)]
+    base, *others = by_turns(*graphs)
+    for found, share in zip(others, (0.5, 2.0), strict=True):
+        assert found == pytest.approx([share * seconds for seconds in base], rel=0.02)

@@ -35,6 +35,17 @@ def test_auto_takes_out_what_costs_and_does_not_help(source: Artifact, desk: Des
     assert np.allclose(rows(into, TEXT), rows(source.folder, TEXT), atol=1e-4)
 
 
+@pytest.mark.parametrize(("share", "kept"), [(0.0, 6), (1.0, 2)])
+def test_as_many_layers_go_as_their_cost_is_worth(
+    source: Artifact, desk: Desk, into: Path, share: float, kept: int
+) -> None:
+    """Of layers that do nothing all go, unless a graph without them costs the same."""
+    desk._passes = [0.05] * 9
+    desk.measured = [[0.06, 0.06], [0.06 - 0.02 * share] * 2]  # without two of them
+    found = plugins.parse("steps", "prune").make(desk).run(source, into)
+    assert len(found.facts["layers"]) == kept
+
+
 @pytest.mark.parametrize("layers", [1, 7])
 def test_a_number_of_layers_that_cannot_be_kept_is_refused(
     source: Artifact, desk: Desk, into: Path, layers: int

@@ -11,7 +11,6 @@ from localspec import plugins
 from localspec.core.contracts import Artifact
 from localspec.errors import BadValue, MissingExtra
 from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading, Scale
 
 TEXT = [3, 1, 4, 1, 5]
 
@@ -59,14 +58,10 @@ def test_auto_takes_the_bits_that_pay_most(
     source: Artifact,
     desk: Desk,
     into: Path,
-    monkeypatch: pytest.MonkeyPatch,
     cheap: int,
     types: set[str],
 ) -> None:
-    def seconds(self: Scale, other: Reading) -> list[float]:
-        return [0.1, 0.1] if (other is self.base) == (cheap == 8) else [2.0, 2.0]
-
-    monkeypatch.setattr(Scale, "seconds", seconds)
+    desk.measured = [[0.1, 0.1] if bits == cheap else [2.0, 2.0] for bits in (8, 4)]
     found = plugins.parse("steps", "quantize:bits=auto").make(desk).run(source, into)
     assert found.facts["bits"] == cheap
     assert kinds(into) == types

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from localspec import plugins
 from localspec.core.contracts import Artifact
 from localspec.errors import BadValue
+from localspec.steps import trim_vocab
 from localspec.steps.trim_vocab import ranked
 
 TEXT = [3, 1, 4, 1, 5]
@@ -42,6 +43,17 @@ def test_a_small_vocabulary_stays_whole(source: Artifact, desk: Desk, into: Path
     found = plugins.parse("steps", f"trim_vocab:tokens={asked}").make(desk).run(source, into)
     assert found.facts["tokens"] == tiny.VOCAB
     assert np.array_equal(rows(into, TEXT), rows(source.folder, TEXT))
+
+
+def test_auto_keeps_as_many_tokens_as_pays(
+    source: Artifact, desk: Desk, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4, 16 and 60 tokens, 4 are fewer than the target writes, and 60 cost more than 16."""
+    monkeypatch.setattr(trim_vocab, "SIZES", (4, 16, 60))
+    desk._passes = [0.05] * 9
+    desk.measured = [[0.06, 0.06], [0.001, 0.001]]
+    found = plugins.parse("steps", "trim_vocab").make(desk).run(source, into)
+    assert found.facts["tokens"] == 16
 
 
 def test_more_tokens_than_there_are_is_refused(source: Artifact, desk: Desk, into: Path) -> None:
