@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from localspec.cli import options
 from localspec.cli.prune_draft import in_words, read
 
 HELP = """Build a draft by a recipe: a name of those that are shipped, or a TOML file.
@@ -19,6 +20,7 @@ EPILOG = "Example: localspec build smollm2-135m"
 def build(
     recipe: Annotated[str, typer.Argument(help="A recipe's name, or a file.")],
     name: Annotated[str | None, typer.Option(help="What it is called.", show_default="the recipe's")] = None,
+    prompts: options.Prompts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print its card as JSON.")] = False,
 ) -> None:
     """Build what the recipe says and print its card."""
@@ -30,6 +32,7 @@ def build(
     found = recipes.load(recipe)
     plan = Plan(name or found.name, found.target, found.source, found.steps, draft=found.draft)
     plan.check()
+    asked = read(prompts)
     with Terminal() as progress:
         needs = found.needs
         seen = "" if needs.measured else ", by estimate"
@@ -37,6 +40,6 @@ def build(
             f"{found.about} It takes about {needs.minutes:g} minutes, {needs.memory / 1e9:.1f} GB of memory"
             f" and {needs.disk / 1e9:.1f} GB of disk{seen}"
         )
-        built = make(plan, read(None), Library(), progress)
+        built = make(plan, asked, Library(), progress)
     shown = card(built)
     print(json.dumps(shown, ensure_ascii=False) if as_json else in_words(built.name, plan.target, shown))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,13 @@ Device = Annotated[
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the engine.", show_default="all")]
 Draft = Annotated[
     str, typer.Option(help="Who guesses: auto, off, a part such as ngram:longest=4, or a model.")
+]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file of prompts whose answers judge it, one a line or JSON lines.",
+        show_default="those of `quick`",
+    ),
 ]
 PromptCache = Annotated[
     float,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli import options
 from localspec.errors import BadValue, UnknownName
 
 if TYPE_CHECKING:
@@ -43,10 +44,7 @@ def prune_draft(
     heal: Annotated[
         str, typer.Option(help="Minutes of teaching it what the model says, or off; takes torch.")
     ] = "off",
-    prompts: Annotated[
-        Path | None,
-        typer.Option(help="A file of prompts, one a line or JSON lines.", show_default="those of `quick`"),
-    ] = None,
+    prompts: options.Prompts = None,
     name: Annotated[str | None, typer.Option(help="What it is called.", show_default="SOURCE-draft")] = None,
     engine: Annotated[
         str, typer.Option(help="What it is for: openvino, gguf (llama.cpp) or torch.")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from localspec.cli import options
 from localspec.cli.prune_draft import read
 
 HELP = """Round a model's weights to fewer bits, as a new model of the library.
@@ -24,20 +25,22 @@ def quantize(
     method: Annotated[str, typer.Option(help="How it rounds: rtn, awq, scale or gptq.")] = "rtn",
     zero: Annotated[bool, typer.Option("--zero", help="A zero point a group: closer, slower.")] = False,
     name: Annotated[str | None, typer.Option(help="What it is called.", show_default="MODEL-intN")] = None,
+    prompts: options.Prompts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print its card as JSON.")] = False,
 ) -> None:
     """Build the model and print its card."""
     from localspec.building import Plan, build, card
     from localspec.library import Library, Terminal
 
-    options = [f"bits={bits}", f"zero={'on' if zero else 'off'}", f"method={method}"]
-    options += [f"group={group}", f"ratio={ratio}"] if bits == 4 else []
+    asked = read(prompts)
+    words = [f"bits={bits}", f"zero={'on' if zero else 'off'}", f"method={method}"]
+    words += [f"group={group}", f"ratio={ratio}"] if bits == 4 else []
     library = Library()
     with Terminal() as progress:
         source = library.resolve(model, progress)
-        step = f"quantize:{','.join(options)}"
+        step = f"quantize:{','.join(words)}"
         plan = Plan(name or f"{source.name}-int{bits}", source.name, source.name, (step,), draft=False)
-        built = build(plan, read(None), library, progress)
+        built = build(plan, asked, library, progress)
     found = card(built)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))

@@ -52,8 +52,10 @@ def test_a_draft_is_cut_shown_found_and_exported(localspec: Localspec, few: Path
     assert not (tmp_path / "no").exists()
 
 
-def test_a_model_in_eight_bits(localspec: Localspec) -> None:
-    card = localspec.run("quantize", MODEL, "--bits", "8", "--name", "smol8", "--json").values
+def test_a_model_in_eight_bits(localspec: Localspec, few: Path) -> None:
+    card = localspec.run(
+        "quantize", MODEL, "--bits", "8", "--name", "smol8", "--prompts", str(few), "--json"
+    ).values
     assert card["precision"] == "INT8"
     assert card["perplexity_ratio"] == pytest.approx(1, abs=0.05)
     assert "measured" not in card
@@ -79,14 +81,14 @@ def test_exports_are_whole_models(localspec: Localspec, tmp_path: Path) -> None:
     assert len(ran.values["token_ids"]) == 16
 
 
-def test_a_recipe_of_ones_own(localspec: Localspec, tmp_path: Path) -> None:
+def test_a_recipe_of_ones_own(localspec: Localspec, few: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text(
         f'about = "Mine."\ntarget = "{MODEL}"\nfrom = "{MODEL}"\nname = "mine"\n'
         'steps = ["prune:layers=0-27+29", "quantize:bits=8"]\n'
         "[needs]\nmemory = 1\ndisk = 1\nminutes = 1\n"
     )
-    ran = localspec.run("build", str(recipe))
+    ran = localspec.run("build", str(recipe), "--prompts", str(few))
     assert ran.code == 0, ran.err
     assert "mine, a draft for smollm2-135m" in ran.out
     assert "29 of 30" in ran.out
