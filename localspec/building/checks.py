@@ -16,7 +16,7 @@ from localspec.choosing import OFF
 from localspec.core.contracts import Artifact, Drafter, Engine, Offer, Round, Rows, Text, Tokens
 from localspec.core.costs import by_turns, pass_milliseconds, seconds
 from localspec.core.cutting import worth
-from localspec.core.judging import agreed
+from localspec.core.judging import Agreed, answered
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.core.proof import why_no_rewind
 from localspec.core.sampler import Sampler, Sampling
@@ -39,14 +39,13 @@ def check(made: Artifact, source: Model, site: Desk, *, draft: bool) -> dict[str
     """
     site.step("Checking what was made")
     texts = site.texts()
-    before = perplexity(texts, reader(site.engine(source)))
+    _, before = judged(texts, reader(site.engine(source)))
     try:
         engine = site.engine_of(made)
         if fault := why_no_rewind(engine.session(), engine.vocab):
             raise BrokenModel(f"It cannot take guesses back: {fault}")
-        read = reader(engine)
-        (stood,) = agreed(texts, read)
-        ratio = perplexity(texts, read) / before
+        stood, after = judged(texts, reader(engine))
+        ratio = after / before
         if not ratio <= (SANE_DRAFT if draft else SANE):
             raise BrokenModel(
                 f"It is no language model any more: its perplexity is {ratio:.1f} times that before",
@@ -82,16 +81,19 @@ def reader(engine: Engine) -> Callable[[Tokens], Rows]:
     return read
 
 
-def perplexity(texts: Sequence[Text], read: Callable[[Tokens], Rows]) -> float:
-    """Return exp of the mean loss on the answers of `texts`; tokens that are never guessed are left out."""
+def judged(texts: Sequence[Text], read: Callable[[Tokens], Rows]) -> tuple[Agreed, float]:
+    """Tell for each answered token whether it is the likeliest, and return the perplexity of the answers.
+
+    That is exp of the mean loss; tokens that are never guessed are left out.
+    """
+    stood: Agreed = []
     losses: list[float] = []
-    for text in texts:
-        rows = read([*text.prompt, *text.answer[:-1]])[len(text.prompt) - 1 :]
-        chosen = rows[np.arange(len(rows)), text.answer]
-        highest = rows.max(axis=1)
+    for answer, rows in answered(texts, read):
+        chosen, highest = rows[np.arange(len(rows)), answer], rows.max(axis=1)
+        stood.append(rows.argmax(axis=1) == answer)
         sums = np.log(np.exp(rows - highest[:, None]).sum(axis=1)) + highest
         losses += (sums - chosen)[chosen > KEPT_OUT].tolist()
-    return float(np.exp(np.mean(losses)))
+    return stood, float(np.exp(np.mean(losses)))
 
 
 def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -> dict[str, Any]:

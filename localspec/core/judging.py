@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,19 @@ def agreed(
     ascending, that the draft may guess, None for all of them.
     """
     found: list[Agreed] = [[] for _ in kept]
-    for text in texts:
-        rows = read([*text.prompt, *text.answer[:-1]])[len(text.prompt) - 1 :]
-        answer = np.array(text.answer)
+    for answer, rows in answered(texts, read):
         for result, tokens in zip(found, kept, strict=True):
             likeliest = rows.argmax(axis=1) if tokens is None else tokens[rows[:, tokens].argmax(axis=1)]
             result.append(likeliest == answer)
     return found
+
+
+def answered(
+    texts: Sequence[Text], read: Callable[[Tokens], Rows]
+) -> Iterator[tuple[NDArray[np.int64], Rows]]:
+    """Yield each answer with what `read` returns of the tokens before each of its own."""
+    for text in texts:
+        yield np.array(text.answer), read([*text.prompt, *text.answer[:-1]])[len(text.prompt) - 1 :]
 
 
 def promise(site: Site, read: Callable[[Tokens], Rows], guess: Sequence[float]) -> tuple[Worth, float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from localspec.core.states import States
 from localspec.errors import BrokenModel, ContextFull, not_together
 from localspec.formats import split
 from localspec.formats.files import context_of
+from localspec.formats.pages import read_once
 from localspec.formats.placement import place
 from localspec.library import compiled_folder
 from localspec.plugins import Option
@@ -101,10 +102,9 @@ class OpenVino(Engine):
             return OpenVinoHiddenSession(self, whole)
         return (OpenVinoSession if self.place.on_card else OpenVinoPortableSession)(self, whole)
 
-    def settled(self) -> None:
-        """Give weight pages back that the compiled model has copied; called after the first pass."""
-        if self.device == "CPU":
-            release_pages(self._graph.with_suffix(".bin"))
+    def packing(self) -> AbstractContextManager[None]:
+        """Return what is around a first pass, in which the compiled model copies its weights."""
+        return read_once(self._graph.with_suffix(".bin")) if self.device == "CPU" else nullcontext()
 
     def _cut(self, layer: int) -> Sequence[Any]:
         """Return the graph cut after `layer`, or for 0 whole, with its last hidden states as an output."""
@@ -170,10 +170,9 @@ class Reader:
             max_context_len=np.array(total, np.int32),
             **inputs,
         )
-        self._request.infer()
-        if self._fresh:
-            self._fresh = False
-            self._engine.settled()
+        with self._engine.packing() if self._fresh else nullcontext():
+            self._request.infer()
+        self._fresh = False
         return self.output(0)
 
     def output(self, number: int) -> Any:
@@ -309,25 +308,3 @@ class OpenVinoSplitSession(SplitSession):
             return np.empty((0, self._vocab), np.float32)
         logits: Rows = self._parts.head.read(0, len(hidden), hidden=np.stack(hidden))
         return logits.reshape(-1, self._vocab)
-
-
-def release_pages(weights: Path) -> None:
-    """Drop the mapped pages of the file `weights` from memory: they come back from disk if touched.
-
-    OpenVINO maps a model's weights and keeps packed copies of most of them, so without this a model counts
-    twice. Linux only; elsewhere, and where a mapping cannot be found, nothing happens.
-    """
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return
-    import ctypes
-
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):  # what compiling needed for a while
-        library.malloc_trim(0)
-    path, dont_need = os.path.realpath(weights), 4  # MADV_DONTNEED
-    for line in maps.read_text().splitlines():
-        span, access, *_, name = line.split(maxsplit=5) if line.count(" ") >= 5 else (line, "", "")
-        if name == path and access.endswith("p"):
-            start, end = (int(part, 16) for part in span.split("-"))
-            library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), dont_need)

@@ -1,0 +1,64 @@
+"""The pages of a mapped file: what was copied out of it need not stay in memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+EVERY = 0.25  # seconds between two looks while a file is read
+DONT_NEED = 4  # MADV_DONTNEED
+MAPS = Path("/proc/self/maps")
+
+Span = tuple[int, int]  # of addresses
+
+
+@contextmanager
+def read_once(file: Path) -> Iterator[None]:
+    """Drop the mapped pages of `file` from memory while and after it is read; they come back if touched.
+
+    OpenVINO maps a model's weights and packs copies of most of them in the first pass, so without this a
+    model counts twice. Linux only; elsewhere, and where a mapping cannot be found, nothing happens.
+    """
+    spans, done = _spans(file), threading.Event()
+
+    def sweep() -> None:
+        while not done.wait(EVERY):
+            _drop(spans)
+
+    sweeping = threading.Thread(target=sweep, daemon=True)
+    sweeping.start()
+    try:
+        yield
+    finally:
+        done.set()
+        sweeping.join()
+        _drop(spans)
+        _trim()
+
+
+def _spans(file: Path) -> list[Span]:
+    """Return where `file` is mapped for this process alone."""
+    if not MAPS.exists():
+        return []
+    path, found = os.path.realpath(file), []
+    for line in MAPS.read_text().splitlines():
+        span, access, *_, name = line.split(maxsplit=5) if line.count(" ") >= 5 else (line, "", "")
+        if name == path and access.endswith("p"):
+            start, _, end = span.partition("-")
+            found.append((int(start, 16), int(end, 16)))
+    return found
+
+
+def _drop(spans: list[Span]) -> None:
+    for start, end in spans:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), DONT_NEED)
+
+
+def _trim() -> None:
+    """Give back what compiling needed for a while, where the C library can."""
+    if MAPS.exists() and hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
