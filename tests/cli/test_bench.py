@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import MODEL, SECONDS, Localspec, Ran
+from command import MODEL, Localspec, Ran
 
 FEW = ("--repeat", "1", "--tokens", "8", "--draft", "ngram", "--lookahead", "fixed:tokens=2")
 
