@@ -17,6 +17,7 @@ from localspec.core.calls import functions
 from localspec.core.contracts import Constraint, Tokens
 from localspec.core.cursor import shared_prefix
 from localspec.errors import BadValue, PromptError
+from localspec.tools import PART, WAYS
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 SPELLING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 TEXT = "/\\s*[^{`\\s](.|\\n)*/"  # an answer in words: small models fence a call instead of marking it
+
+LINE = 300  # characters: a part of a text begins and ends with a line or its indent, in longer ones a word
+_LINE, _WORDS = re.compile(r"^[^\S\n]+|[^\n]+|\n"), re.compile(r"\s|\w+|[^\w\s]")
 
 _GBNF = re.compile(r"^\s*root\s*::=", re.M)
 _LARK = re.compile(r"^\s*start\s*:", re.M)
@@ -159,9 +163,34 @@ def lark_call(tools: Sequence[Mapping[str, Any]], arguments: str = "arguments") 
     calls = []
     for name, parameters in functions(tools):
         head = f'{{"name": {json.dumps(name)}, "{arguments}": '
-        schema = json.dumps({**parameters, "x-guidance": SPELLING})
-        calls.append(f'{json.dumps(head)} %json {schema} "}}"')
+        for way in parameters.get(WAYS) or [parameters]:
+            calls.append(f'{json.dumps(head)} {_lark_object(way)} "}}"')
     return " | ".join(calls)
+
+
+def _lark_object(schema: Mapping[str, Any]) -> str:
+    """Return a Lark expression for an object; where a value is a part of a text, for all values in order."""
+    properties = schema.get("properties", {})
+    if not any(isinstance(one, dict) and PART in one for one in properties.values()):
+        return _lark_value(schema)
+    parts, before = [], "{"
+    for name, one in properties.items():
+        parts += [json.dumps(f"{before}{json.dumps(name)}: "), _lark_value(one)]
+        before = ", "
+    return " ".join([*parts, '"}"'])
+
+
+def _lark_value(schema: Mapping[str, Any]) -> str:
+    """Return a Lark expression for a value, which may be a part of a text.
+
+    A small model quotes what it means to change; held to whole lines it has to say where that is.
+    """
+    if PART not in schema:
+        return f"%json {json.dumps({**schema, 'x-guidance': SPELLING})}"
+    lines = schema[PART].splitlines(keepends=True)
+    found = [piece for line in lines for piece in (_LINE if len(line) <= LINE else _WORDS).findall(line)]
+    pieces = [json.dumps(piece, ensure_ascii=False)[1:-1] for piece in found]
+    return f'"\\"" %regex {json.dumps({"substring_chunks": pieces})} "\\""' if pieces else '"\\"\\""'
 
 
 def lark_calls(

@@ -9,14 +9,16 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
 
+WAYS, PART = "x-ways", "x-part-of"  # in schemas for a grammar: the calls that can be right, a part of a text
 Access = Literal["none", "read", "write", "run", "fetch"]
+Properties = Mapping[str, Mapping[str, Any]]  # the schema of each argument
 
 _ARGUMENTS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
 _ARGUMENT = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
@@ -33,7 +35,8 @@ class Tool:
 
     `parameters` is the JSON schema of its arguments; `run` takes them by name and returns what the model is
     told. `access` is what it does to the world, for whoever must allow it, and `preview` says in words, a
-    diff or a command what a call would do.
+    diff or a command what a call would do. `ways` returns the arguments that can be right at the moment, as
+    schemas of each, in which PART is a text that an argument is a part of; nothing where any can be.
     """
 
     name: str
@@ -42,11 +45,22 @@ class Tool:
     run: Callable[..., Any]
     access: Access = "none"
     preview: Callable[..., str] | None = None
+    ways: Callable[[], Sequence[Properties]] | None = None
 
     @property
     def schema(self) -> dict[str, Any]:
         """The tool as chat templates and other programs know it."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return self._schema(self.parameters)
+
+    @property
+    def schema_now(self) -> dict[str, Any]:
+        """The tool as a grammar should know it: with the `ways` in which it can be called at the moment."""
+        ways = self.ways() if self.ways else []
+        held = [{"type": "object", "properties": one, "required": list(one)} for one in ways]
+        return self._schema({**self.parameters, WAYS: held} if held else self.parameters)
+
+    def _schema(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
     def check(self, arguments: Mapping[str, Any]) -> None:
@@ -66,6 +80,7 @@ def tool(
     name: str | None = None,
     access: Access = "none",
     preview: Callable[..., str] | None = None,
+    ways: Callable[[], Sequence[Properties]] | None = None,
 ) -> Tool:
     """Return `function` as a tool; raises BadValue for one whose arguments no schema can describe.
 
@@ -95,7 +110,7 @@ def tool(
         found = function(**_converted(arguments, types, called))
         return asyncio.run(found) if inspect.iscoroutine(found) else found
 
-    return Tool(called, summary, parameters, run, access, preview)
+    return Tool(called, summary, parameters, run, access, preview, ways)
 
 
 def imported(spec: str) -> Tool:

@@ -13,6 +13,7 @@ from localspec import grammar, plugins
 from localspec.core.contracts import Call
 from localspec.errors import BadValue
 from localspec.grammar import Grammar
+from localspec.tools import PART, WAYS
 
 TOKENIZER = letters.tokenizer()
 END = TOKENIZER.token_to_id("<|end|>")
@@ -206,6 +207,29 @@ def test_words_may_come_before_calls(words: Any, name: str) -> None:
     found = made(name, words, must=False)
     assert first_wrong(found, f"I will.\n{WRITTEN[name]}") is None
     assert first_wrong(found, f"I will.\n{WRITTEN[name]} And more") is not None
+
+
+TEXT = "import a\n\nif a:\n    say('1')\n" + "long " * 80 + "line\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "fits"),
+    [
+        *(("import a", True), ("import a\n\nif a:\n", True), ("    say('1')", True), ("say('1')\n", True)),
+        *(("", True), ("long long", True), ("long line\n", True)),
+        *(("import", False), ("say", False), ("import b", False), ("if a:\nsay('1')", False), ("a", False)),
+    ],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_part_of_a_text_is_quoted_by_its_lines(words: Any, name: str, old: str, fits: bool) -> None:
+    """A line is quoted whole, with or without its indent; of a long one some words will do."""
+    way = {"path": {"const": "a.py"}, "old": {PART: TEXT}, "new": {"type": "string"}}
+    told = {"name": "edit", "parameters": {"type": "object", WAYS: [{"properties": way}]}}
+    source = dialect(name).grammar([{"function": told}], TOKENIZER.token_to_id, must=True)
+    arguments = json.dumps({"path": "a.py", "old": old, "new": "x"})
+    text = WRITTEN[name].replace("tell", "edit").replace('{"name": "Ada", "age": 3}', arguments)
+    assert (first_wrong(Grammar(source, words), text) is None) is fits
+    assert first_wrong(Grammar(source, words), text.replace("a.py", "b.py")) is not None
 
 
 def test_qwen_may_call_several_times(words: Any) -> None:

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Annotated
 
 from localspec.agent.folder import Folder
-from localspec.tools import Tool, ToolFailed, tool
+from localspec.tools import PART, Properties, Tool, ToolFailed, tool
 
 MOST = 16_000  # characters that a tool tells at once
 SHORT = 3_000  # characters of a file that is shown where an edit does not fit it
@@ -23,6 +23,8 @@ SECONDS = 20.0  # that a search may take
 NO_END = "\\ No newline at end of file"
 FOUND = 100
 LINE = 300
+EDITED = 60_000  # bytes of all files to whose texts edits are held
+START = 4096  # bytes by which a file is known to be binary
 COUNTED = 1_000_000  # bytes of a file whose lines are counted
 LARGEST = 20_000_000  # bytes of a file that is read
 
@@ -33,7 +35,7 @@ def tools(folder: Folder) -> list[Tool]:
     return [
         tool(files.read_file, access="read"),
         tool(files.write_file, access="write", preview=files.writing),
-        tool(files.edit_file, access="write", preview=files.editing),
+        tool(files.edit_file, access="write", preview=files.editing, ways=files.edits),
         tool(files.list_files, access="read"),
         tool(files.search_files, access="read"),
     ]
@@ -122,6 +124,27 @@ class Files:
         """Return what edit_file would change."""
         return difference(*self._edited(path, old, new), self._folder.name(self._folder.writable(path)))
 
+    def edits(self) -> list[Properties]:
+        """Return which edits fit the files as they are; nothing where those are many or long.
+
+        A model that cannot quote exactly fails here more than anywhere else.
+        """
+        found: list[Properties] = []
+        room = EDITED
+        for number, file in enumerate(self._folder.files(self._folder.root)):
+            if number == FILES:
+                return []
+            if _binary(file):
+                continue
+            room -= file.stat().st_size
+            if room < 0:
+                return []
+            if (text := content(file)) is None:
+                continue
+            part = {PART: text.replace("\r\n", "\n")}
+            found.append({"path": {"const": self._folder.name(file)}, "old": part, "new": {"type": "string"}})
+        return found
+
     def _edited(self, path: str, old: str, new: str) -> tuple[str, str]:
         place = self._folder.existing(path)
         self._folder.writable(path)
@@ -156,6 +179,15 @@ def content(file: Path) -> str | None:
     with suppress(ToolFailed):
         return _text(file, file.name)
     return None
+
+
+def _binary(file: Path) -> bool:
+    """Tell whether a file is no text by its start, or cannot be read."""
+    try:
+        with file.open("rb") as source:
+            return b"\0" in source.read(START)
+    except OSError:
+        return True
 
 
 def shortened(text: str) -> str:

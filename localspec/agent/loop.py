@@ -266,8 +266,8 @@ class Agent:
 
     def _grammar(self, inside: bool, barred: Collection[str]) -> str:
         token = self.runtime.tokenizer.token_to_id
-        offered = [one for one in self._schemas if one["function"]["name"] not in barred]
-        return self._dialect.grammar(offered or self._schemas, token, must=True, inside=inside)
+        offered = [one for one in self.tools.values() if one.name not in barred] or self.tools.values()
+        return self._dialect.grammar([one.schema_now for one in offered], token, must=True, inside=inside)
 
     def _prompt(self) -> Generator[Event, None, list[int]]:
         """Return the prompt of the next answer; where there is no room, the oldest results are left out."""

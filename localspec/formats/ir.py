@@ -114,10 +114,17 @@ def _write(shape: Architecture, weights: Weights, into: Path, progress: Progress
 
 
 def save(model: Any, into: Path) -> None:
-    """Write an openvino.Model, or raise the OSError that kept it from being written."""
+    """Write an openvino.Model, or raise the OSError that kept it from being written.
+
+    Nodes are named by their place: their own names count all nodes that the process has made so far, and the
+    same graph is to be the same file.
+    """
     import openvino as ov
 
     graph = into / "openvino_model.xml"
+    for place, node in enumerate(model.get_ordered_ops()):
+        if node.get_type_name() != "Parameter":
+            node.set_friendly_name(f"{node.get_type_name()}_{place}")
     try:
         ov.save_model(model, graph, compress_to_fp16=False)
     except RuntimeError as error:

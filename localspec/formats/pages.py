@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-EVERY = 0.25  # seconds between two looks while a file is read
+EVERY = 0.1  # seconds between two looks while a file is read
 DONT_NEED = 4  # MADV_DONTNEED
 MAPS = Path("/proc/self/maps")
 
@@ -29,6 +29,7 @@ def read_once(file: Path) -> Iterator[None]:
         while not done.wait(EVERY):
             _drop(spans)
 
+    _trim()
     sweeping = threading.Thread(target=sweep, daemon=True)
     sweeping.start()
     try:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from localspec.agent import files as files_module
-from localspec.agent.files import LARGEST, MOST, Files, tools
+from localspec.agent.files import EDITED, FILES, LARGEST, MOST, Files, tools
 from localspec.agent.folder import Folder
 from localspec.errors import BadValue
-from localspec.tools import ToolFailed
+from localspec.tools import PART, ToolFailed
 
 
 @pytest.fixture
@@ -31,6 +31,30 @@ def files(root: Path) -> Files:
 def test_a_folder_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="There is no folder"):
         Folder(tmp_path / "none")
+
+
+def test_edits_are_of_texts_that_are_there(files: Files, root: Path) -> None:
+    (root / "old.txt").write_bytes(b"one\r\ntwo\r\n")
+    (root / "image.png").write_bytes(b"\0" * 2 * EDITED)
+    (root / "none.bin").write_bytes(b"\xff\xfe")
+    assert [(one["path"]["const"], one["old"][PART]) for one in files.edits()] == [
+        ("old.txt", "one\ntwo\n"),
+        ("src/a.py", "one\ntwo\nthree\n"),
+    ]
+    assert files.edits()[0]["new"] == {"type": "string"}
+    by_name = {one.name: one for one in tools(Folder(root))}
+    assert "old.txt" in str(by_name["edit_file"].schema_now)
+    assert "old.txt" not in str(by_name["edit_file"].schema)
+    assert by_name["write_file"].schema_now == by_name["write_file"].schema
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_where_there_is_much_text_any_edit_may_be_tried(files: Files, root: Path, many: bool) -> None:
+    for number in range(FILES if many else 1):
+        (root / f"{number}.txt").write_text("x" * (1 if many else EDITED))
+    assert files.edits() == []
+    edit = next(one for one in tools(Folder(root)) if one.name == "edit_file")
+    assert edit.schema_now == edit.schema
 
 
 def test_a_file_is_read_from_a_line_on(files: Files, root: Path) -> None:

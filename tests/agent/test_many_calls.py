@@ -13,7 +13,7 @@ from localspec import grammar, plugins
 from localspec.agent.loop import Turn, reading
 from localspec.core.tokenizer import TextStream
 from localspec.grammar import Grammar
-from localspec.tools import Tool, tool
+from localspec.tools import PART, Tool, tool
 
 CALLS = 200
 LONGEST = 4000  # tokens
@@ -56,7 +56,22 @@ NESTED = {
         "point": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
     },
 }
-TOOLS = {one.name: one for one in (tool(plan), tool(stop), Tool("book", "Book.", NESTED, print))}
+QUOTED = 'def say():\n    print("\\t\u00e4")\n\n\tif True:  # \u201cso\u201d\n'
+
+
+def change(old: str, new: str) -> str:
+    """Change a text."""
+    return old + new
+
+
+def ways() -> list[dict[str, dict[str, Any]]]:
+    return [{"old": {PART: QUOTED}, "new": {"type": "string"}}]
+
+
+TOOLS = {
+    one.name: one
+    for one in (tool(plan), tool(stop), Tool("book", "Book.", NESTED, print), tool(change, ways=ways))
+}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +104,7 @@ def drawn(found: Grammar, chance: random.Random) -> str:
 @pytest.mark.parametrize("name", plugins.names("dialects"))
 def test_every_call_is_whole_and_fits_its_schema(name: str, words: Any) -> None:
     dialect = plugins.part("dialects", name).made_by()
-    schemas = [one.schema for one in TOOLS.values()]
+    schemas = [one.schema_now for one in TOOLS.values()]
     source = dialect.grammar(schemas, TOKENIZER.token_to_id, must=True)
     called = set()
     for seed in range(CALLS // len(plugins.names("dialects"))):
@@ -100,6 +115,7 @@ def test_every_call_is_whole_and_fits_its_schema(name: str, words: Any) -> None:
         for call in turn.calls:
             jsonschema.validate(call.arguments, TOOLS[call.name].parameters)
             TOOLS[call.name].check(call.arguments)
+            assert call.name != "change" or call.arguments["old"] in QUOTED
             called.add(call.name)
         assert not turn.said.strip(), text
     assert called == TOOLS.keys()
