@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -27,6 +28,7 @@ EDITED = 60_000  # bytes of all files to whose texts edits are held
 START = 4096  # bytes by which a file is known to be binary
 COUNTED = 1_000_000  # bytes of a file whose lines are counted
 LARGEST = 20_000_000  # bytes of a file that is read
+_NAME = re.compile(r"(\b[^\W\d]\w*)")
 
 
 def tools(folder: Folder) -> list[Tool]:
@@ -83,7 +85,9 @@ class Files:
         """Change a file: replace a text in it by another one, or add text at its end."""
         _, after = self._edited(path, old, new)
         written(self._folder.writable(path), after)
-        return f"`{path}` is changed"
+        name = renamed(old, new)
+        left = self._found(self._folder.root, rf"\b{re.escape(name)}\b") if name else []
+        return "\n".join([f"`{path}` is changed", *([f"`{name}` is still there:", *left] if left else [])])
 
     def list_files(self, path: Annotated[str, "folder to look in"] = ".") -> str:
         """List the files in the folder and below, with their sizes."""
@@ -106,12 +110,10 @@ class Files:
         place = self._folder.place(path)
         if not place.exists():
             raise ToolFailed(f"There is no file or folder `{path}`")
-        found: list[str] = []
-        for line in self._matches(place, text, monotonic() + SECONDS):
-            if len(found) == FOUND:
-                found.append(f"(more than {FOUND} lines: look in one folder, or for a longer text)")
-                break
-            found.append(line)
+        found = self._found(place, re.escape(text))
+        if not found and place != self._folder.root:
+            found = self._found(self._folder.root, re.escape(text))
+            found = found and [f"No line of `{path}` has `{text}`, but there is:", *found]
         return "\n".join(found) or f"No line has `{text}`"
 
     def writing(self, path: str, text: str) -> str:
@@ -163,14 +165,21 @@ class Files:
             raise ToolFailed("`old` and `new` are the same")
         return before, before.replace(old, new)
 
-    def _matches(self, place: Path, text: str, end: float) -> Iterator[str]:
+    def _found(self, place: Path, pattern: str) -> list[str]:
+        """Return the lines that `pattern` matches, FOUND at most."""
+        found = list(islice(self._matches(place, re.compile(pattern), monotonic() + SECONDS), FOUND + 1))
+        if len(found) > FOUND:
+            found[FOUND] = f"(more than {FOUND} lines: look in one folder, or for a longer text)"
+        return found
+
+    def _matches(self, place: Path, pattern: re.Pattern[str], end: float) -> Iterator[str]:
         for file in self._folder.files(place):
             if monotonic() > end:
                 yield f"(stopped after {SECONDS:g} seconds: look in one folder)"
                 return
             with suppress(ToolFailed):  # files that are no text have no lines
                 for number, line in enumerate(_split(_text(file, file.name)), 1):
-                    if text in line:
+                    if pattern.search(line):
                         yield f"{self._folder.name(file)}:{number}: {line.strip()[:LINE]}"
 
 
@@ -188,6 +197,14 @@ def _binary(file: Path) -> bool:
             return b"\0" in source.read(START)
     except OSError:
         return True
+
+
+def renamed(old: str, new: str) -> str:
+    """Return the one name in which `old` and `new` differ, as it was; "" where they differ in more."""
+    before, after = _NAME.split(old), _NAME.split(new)
+    pairs = {(one, other) for one, other in zip(before, after, strict=False) if one != other}
+    name = next(iter(pairs))[0] if len(pairs) == 1 and len(before) == len(after) else ""
+    return name if _NAME.fullmatch(name) and name not in after else ""
 
 
 def shortened(text: str) -> str:

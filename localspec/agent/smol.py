@@ -30,10 +30,12 @@ def smolagents_model(
     temperature: float | None = None,
     seed: int | None = None,
     max_tokens: int = TOKENS,
+    prompt_cache: float = 2.0,
 ) -> Model:
     """Return the model called `name` as a smolagents `Model`, with its draft.
 
-    Calls are held to the grammar of the tools, and answers to a JSON schema where smolagents asks for one.
+    Calls are held to the grammar of the tools, and answers to a JSON schema where smolagents asks for one. Of
+    what long prompts were read to, `prompt_cache` gigabytes stay on disk, 0 for none.
     Raises MissingExtra without smolagents, and what loading a model raises.
     """
     try:
@@ -46,7 +48,7 @@ def smolagents_model(
     choice.check()
     given = {} if temperature is None else {"temperature": temperature}
     sampling_of({}, given)
-    runtime = Runtime(name, choice, Library(), Silent())
+    runtime = Runtime(name, choice, Library(), Silent(), prompts=int(1e9 * prompt_cache))
     sampling = sampling_of(runtime.model.generation() if temperature is None else {}, given)
     speaker = _Speaker(runtime, sampling, seed, max_tokens)
 

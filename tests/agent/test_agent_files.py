@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.agent import files as files_module
-from localspec.agent.files import EDITED, FILES, LARGEST, MOST, Files, tools
+from localspec.agent.files import EDITED, FILES, LARGEST, MOST, Files, renamed, tools
 from localspec.agent.folder import Folder
 from localspec.errors import BadValue
 from localspec.tools import PART, ToolFailed
@@ -186,6 +186,40 @@ def test_an_edit_replaces_a_text_exactly(files: Files, root: Path) -> None:
     assert shown == "--- src/a.py\n+++ src/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
     assert files.edit_file("src/a.py", "two\n", "2\n") == "`src/a.py` is changed"
     assert (root / "src" / "a.py").read_text() == "one\n2\nthree\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        *(
+            ("def load(path):", "def read(path):", "load"),
+            ("x = f(f)", "x = go(go)", "f"),
+            ("A b", "A c", "b"),
+        ),
+        *(("x = f(f)", "x = go(f)", ""), ("a = 30", "a = 60", ""), ("a = b", "a = sum(b)", "")),
+        *(("a + b", "b + a", ""), ("a", "", ""), ("", "a", ""), ("f(a, b)", "g(a, c)", "")),
+    ],
+)
+def test_a_name_that_was_changed_is_known(old: str, new: str, name: str) -> None:
+    assert renamed(old, new) == name
+
+
+def test_where_a_name_was_changed_it_is_told_where_it_still_stands(files: Files, root: Path) -> None:
+    (root / "src" / "a.py").write_text("def load(path):\n    return load\n")
+    (root / "b.py").write_text("import a\nreload, loads\na.load(1)\n")
+    assert files.edit_file("src/a.py", "def load(path):", "def read(path):").splitlines() == [
+        *("`src/a.py` is changed", "`load` is still there:"),
+        *("b.py:3: a.load(1)", "src/a.py:2: return load"),
+    ]
+    assert files.edit_file("src/a.py", "return load", "return 1") == "`src/a.py` is changed"
+
+
+def test_what_is_not_in_a_file_may_be_elsewhere(files: Files, root: Path) -> None:
+    (root / "b.py").write_text("four (4)\n")
+    found = "No line of `src` has `(4)`, but there is:\nb.py:1: four (4)"
+    assert files.search_files("(4)", "src") == found
+    assert files.search_files("(4)") == "b.py:1: four (4)"
+    assert files.search_files("five", "src") == "No line has `five`"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def test_a_plain_answer(model: Any) -> None:
     assert found.token_usage.output_tokens == len(found.raw.token_ids) <= 40
     assert found.token_usage.input_tokens > 5
     assert isinstance(model, smolagents.Model)
+    assert model.runtime.prompts.limit == 2_000_000_000
 
 
 def test_an_answer_ends_before_a_stop_sequence(model: Any) -> None:
