@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import tiny
 
+from localspec import devices
 from localspec.building import Asked, Plan, build, card, checks, making
 from localspec.choosing import Choice
 from localspec.core.sampler import Sampling
-from localspec.errors import BadValue, BrokenModel, UnknownName, VocabularyMismatch
+from localspec.errors import BadValue, BrokenModel, TooLittleMemory, UnknownName, VocabularyMismatch
 from localspec.library import Library, Silent
 from localspec.runtime import Runtime
 
@@ -96,6 +97,21 @@ def test_the_same_build_has_the_same_digests(library: Library, gguf: Path) -> No
     assert [known in to.lines for to in heard] == [False, True]
     for name in ("openvino_model.bin", "openvino_model.xml", "tokenizer.json", "config.json"):
         assert one.manifest.digests[name] == two.manifest.digests[name], name
+
+
+def test_what_a_build_takes_is_told_and_refused_where_there_is_less(
+    library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tiny model takes no more than what an engine takes beside weights."""
+    heard = Heard()
+    with monkeypatch.context() as patch:
+        patch.setattr(devices, "free_memory", lambda: devices.SPARE)
+        with pytest.raises(TooLittleMemory, match=r"needs about 0\.4 GB of memory and 0\.4 GB are free"):
+            build(plan(gguf), PROMPTS, library, heard)
+    (told,) = (line for line in heard.lines if line.startswith("It takes about"))
+    assert "0.4 GB of memory (0.4 GB are free)" in told
+    assert not any("answers prompt" in line for line in heard.lines)
+    assert library.find("cut") is None
 
 
 def test_a_build_that_was_killed_goes_on(

@@ -15,7 +15,7 @@ from localspec import plugins
 from localspec.building import needs
 from localspec.building.checks import check
 from localspec.building.desk import PLAN, WEIGHTS, Asked, Desk
-from localspec.choosing import same_vocabulary
+from localspec.choosing import Making, same_vocabulary
 from localspec.core.contracts import Artifact, Step
 from localspec.errors import BadValue, VocabularyMismatch
 from localspec.formats import ir
@@ -75,7 +75,7 @@ def build(plan: Plan, prompts: Sequence[Asked], library: Library, progress: Prog
     with locked(building, plan.name, progress):
         steps = [plugins.parse("steps", text) for text in plan.steps]
         work = _begun(building / plan.name, plan, prompts, target, source, progress)
-        needs.check(source, target, steps, work, progress)
+        needs.check(source, Making(plugins.parse("engines", plan.engine), target), steps, work, progress)
         site = Desk(target, source, prompts, library, progress, work, plan.engine)
         todo: list[Step] = [spec.make(site) for spec in steps]
         for step in todo if source.layers() else ():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import devices
+from localspec.choosing import Making
 from localspec.errors import TooLittleMemory
 from localspec.formats.transformers import values
 from localspec.library import Model, Progress, disk
@@ -16,16 +17,17 @@ FLOAT, HALF = 4, 2  # bytes of a weight
 SPARE = 1.1  # scales, tokenizer and whatever else lies beside weights
 
 
-def check(source: Model, target: Model, steps: Sequence[Spec], folder: Path, progress: Progress) -> None:
+def check(source: Model, target: Making, steps: Sequence[Spec], folder: Path, progress: Progress) -> None:
     """Tell what a build takes; raises TooLittleMemory and StorageError where there is less.
 
-    What an earlier try has left in `folder` needs no room again. Healing holds both models in float32.
+    Steps hold the source several times, the check at the end the target and what was made. What an earlier
+    try has left in `folder` needs no room again. Healing holds both models in float32.
     """
     count = _values(source)
     needed = max(0, int(SPARE * sum(_written(count, steps))) - bytes_in(folder))
-    memory = _weights(target) + 3 * HALF * count
+    memory = devices.SPARE + max(3 * HALF * count, target.memory + HALF * count)
     if any(step.name == "heal" for step in steps):
-        memory += FLOAT * (_values(target) + count)
+        memory += FLOAT * (_values(target.model) + count)
     free, room = devices.free_memory(), disk.free(folder)
     progress.say(
         f"It takes about {memory / 1e9:.1f} GB of memory ({free / 1e9:.1f} GB are free) and"
