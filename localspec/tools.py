@@ -56,7 +56,7 @@ class Tool:
     def schema_now(self) -> dict[str, Any]:
         """The tool as a grammar should know it: with the `ways` in which it can be called at the moment."""
         ways = self.ways() if self.ways else []
-        held = [{"type": "object", "properties": one, "required": list(one)} for one in ways]
+        held = [{**self.parameters, "properties": one, "required": list(one)} for one in ways]
         return self._schema({**self.parameters, WAYS: held} if held else self.parameters)
 
     def _schema(self, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -136,9 +136,10 @@ class Files:
         for number, file in enumerate(self._folder.files(self._folder.root)):
             if number == FILES:
                 return []
-            if _binary(file):
+            size = _text_size(file)
+            if size is None:
                 continue
-            room -= file.stat().st_size
+            room -= size
             if room < 0:
                 return []
             if (text := content(file)) is None:
@@ -190,13 +191,11 @@ def content(file: Path) -> str | None:
     return None
 
 
-def _binary(file: Path) -> bool:
-    """Tell whether a file is no text by its start, or cannot be read."""
-    try:
-        with file.open("rb") as source:
-            return b"\0" in source.read(START)
-    except OSError:
-        return True
+def _text_size(file: Path) -> int | None:
+    """Return the bytes of a file; None of one that is binary by its start, or cannot be read."""
+    with suppress(OSError), file.open("rb") as source:
+        return None if b"\0" in source.read(START) else os.fstat(source.fileno()).st_size
+    return None
 
 
 def renamed(old: str, new: str) -> str:

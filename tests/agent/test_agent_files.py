@@ -37,11 +37,13 @@ def test_edits_are_of_texts_that_are_there(files: Files, root: Path) -> None:
     (root / "old.txt").write_bytes(b"one\r\ntwo\r\n")
     (root / "image.png").write_bytes(b"\0" * 2 * EDITED)
     (root / "none.bin").write_bytes(b"\xff\xfe")
+    (root / "empty").touch()
     assert [(one["path"]["const"], one["old"][PART]) for one in files.edits()] == [
+        ("empty", ""),
         ("old.txt", "one\ntwo\n"),
         ("src/a.py", "one\ntwo\nthree\n"),
     ]
-    assert files.edits()[0]["new"] == {"type": "string"}
+    assert files.edits()[1]["new"] == {"type": "string"}
     by_name = {one.name: one for one in tools(Folder(root))}
     assert "old.txt" in str(by_name["edit_file"].schema_now)
     assert "old.txt" not in str(by_name["edit_file"].schema)
