@@ -183,15 +183,16 @@ def start(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def memory(options: argparse.Namespace) -> dict[str, Any]:
-    """Return resident megabytes after an answer, beside those of weights and cache."""
+    """Return resident megabytes after an answer, the most there were, and those of weights and cache."""
     runtime = open_runtime(options.model, draft="ngram")
     answer_to(runtime, PROMPTS["edit"][0], options.tokens)
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     session: Any = runtime.target.session
-    cache = sum(tensor.byte_size for tensor in session._tensors.values())
+    cache = sum(tensor.byte_size for tensor in session._reader._tensors.values())
     weights = os.path.getsize(runtime.model.folder / "openvino_model.bin")
     resident = int(lines["VmRSS"].split()[0]) * 1024
     return {
+        "most_mb": round(int(lines["VmHWM"].split()[0]) * 1024 / 1e6),
         "resident_mb": round(resident / 1e6),
         "weights_mb": round(weights / 1e6),
         "cache_mb": round(cache / 1e6),
