@@ -18,6 +18,9 @@ from localspec.core.sampler import Sampler, Sampling
 from localspec.core.settle import Settler
 from localspec.engines import openvino
 
+# Before torch or llama.cpp is there: tests share the cores, on which OpenMP's threads would spin while they wait.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
 
