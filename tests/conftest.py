@@ -18,7 +18,7 @@ from localspec.core.sampler import Sampler, Sampling
 from localspec.core.settle import Settler
 from localspec.engines import openvino
 
-# Before torch or llama.cpp is there: tests share the cores, on which OpenMP's threads would spin while they wait.
+# before torch or llama.cpp is there: tests share the cores, on which OpenMP's threads would spin
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
