@@ -103,7 +103,7 @@ class OpenVino(Engine):
         return (OpenVinoSession if self.place.on_card else OpenVinoPortableSession)(self, whole)
 
     def packing(self) -> AbstractContextManager[None]:
-        """Return what is around a first pass, in which the compiled model copies its weights."""
+        """Return what is around a first pass over one token or several, which reads weights to pack them."""
         return read_once(self._graph.with_suffix(".bin")) if self.device == "CPU" else nullcontext()
 
     def _cut(self, layer: int) -> Sequence[Any]:
@@ -150,7 +150,7 @@ class Reader:
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
         self._tensors: dict[str, Any] = {}
         self._blocks = 0
-        self._fresh = True
+        self._widths: set[bool] = set()  # whether passes were over one token
 
     def read(self, at: int, count: int, **inputs: Any) -> Any:
         """Read `count` tokens from position `at` on, behind those that the cache holds.
@@ -170,9 +170,9 @@ class Reader:
             max_context_len=np.array(total, np.int32),
             **inputs,
         )
-        with self._engine.packing() if self._fresh else nullcontext():
+        with self._engine.packing() if (count == 1) not in self._widths else nullcontext():
             self._request.infer()
-        self._fresh = False
+        self._widths.add(count == 1)
         return self.output(0)
 
     def output(self, number: int) -> Any:

@@ -42,14 +42,13 @@ def read_once(file: Path) -> Iterator[None]:
 
 
 def _spans(file: Path) -> list[Span]:
-    """Return where `file` is mapped for this process alone."""
+    """Return where `file`, which nobody writes, is mapped."""
     if not MAPS.exists():
         return []
     path, found = os.path.realpath(file), []
     for line in MAPS.read_text().splitlines():
-        span, access, *_, name = line.split(maxsplit=5) if line.count(" ") >= 5 else (line, "", "")
-        if name == path and access.endswith("p"):
-            start, _, end = span.partition("-")
+        if line.endswith(f" {path}"):
+            start, _, end = line.partition(" ")[0].partition("-")
             found.append((int(start, 16), int(end, 16)))
     return found
 

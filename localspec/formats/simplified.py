@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 GRAPH, CONSTANTS, HEADS = "graph.xml", "constants.bin", "heads.json"
 ATTENTION = "PagedAttentionExtension"
+STAYS = "keep_const_precision_0"  # without it the plug-in widens four bits to eight, and sums up otherwise
 MOST = 4  # simplified graphs of one model
 LARGE = 4096  # bytes from which a constant is worth looking for in the weights file
 ALIGNED = 64  # bytes
@@ -48,18 +49,21 @@ def compiled(
 ) -> tuple[Any, list[Bytes]]:
     """Compile the graph `source` for the CPU, from its simplified form in `folder` if that is there.
 
-    If it is not, it is made, and kept when both forms give the same `probe` bit for bit. `threads` are
-    settings that change nothing in a graph. Returns the compiled model, and the mapped files that it needs.
+    If it is not, it is made, and kept when both forms give the same `probe` bit for bit; where they do not,
+    it is not tried again. `threads` are settings that change nothing in a graph. Returns the compiled model,
+    and the mapped files that it needs.
+
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """
     kept = folder / _key(core, source, settings)
+    other = folder / f".{kept.name}.other"  # an earlier start found that it has another probe
     if kept.is_dir():
         with suppress(BrokenModel, RuntimeError):
             graph, mapped = read_simplified(core, kept, source.with_suffix(".bin"))
             return core.compile_model(graph, "CPU", settings | threads), mapped
         shutil.rmtree(kept, ignore_errors=True)
     model = read_paged(source)
-    if not _room(folder, source.with_suffix(".bin").stat().st_size):
+    if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
         return core.compile_model(model, "CPU", settings | threads), []
     with TemporaryDirectory(dir=folder, prefix=".", ignore_cleanup_errors=True) as name:
         work, new = Path(name), Path(name) / kept.name
@@ -74,6 +78,8 @@ def compiled(
             if np.array_equal(probe(found), probe(core.compile_model(graph, "CPU", settings | threads))):
                 _make_room(folder)
                 new.rename(kept)
+            else:
+                other.touch()
             del graph, mapped
     return found, []
 
@@ -172,6 +178,9 @@ def read_simplified(core: Any, folder: Path, weights: Path) -> tuple[Any, list[B
                 node.get_rt_info()[key] = value
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise BrokenModel(f"`{folder}` is not whole: {error}") from None
+    for node in model.get_ops():
+        if node.get_type_name() == "Constant" and node.get_element_type().bitwidth < 8:
+            node.get_rt_info()[STAYS] = True
     for parameter in model.get_parameters():
         if "_cache." in parameter.get_friendly_name():  # the plug-in chooses its layout when it compiles
             parameter.set_element_type(ov.Type.dynamic)

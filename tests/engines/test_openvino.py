@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import parity
 import pytest
+from memory import resident
 
 from localspec import plugins
 from localspec.core.contracts import Rows, Session
@@ -52,6 +54,16 @@ def test_a_rewind_leaves_no_trace(engine: Make, text: list[int], kv: str, kept: 
     after, expected = read(used, text[kept : kept + 20], 4, 1), read(fresh, text[kept : kept + 20], 4, 1)
     assert np.abs(after - expected).max() == 0.0
     assert np.abs(rejected - expected[:9]).max() > 1.0  # the guesses were others
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped where")
+def test_weights_that_were_packed_leave_memory(smollm2: Model, text: list[int]) -> None:
+    """Passes over one token read them anew, for a form of their own."""
+    session = OpenVino(smollm2.folder, threads=2).session()
+    for count in (20, 1, 1):
+        session.forward(text[:count], 1)
+    weights = (smollm2.folder / "openvino_model.bin").resolve()
+    assert resident(weights) < 0.2 * weights.stat().st_size / 1024
 
 
 def test_a_rewind_beyond_the_end_keeps_what_there_is(engine: Make, text: list[int]) -> None:

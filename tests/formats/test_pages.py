@@ -9,6 +9,7 @@ from pathlib import Path
 from time import sleep
 
 import pytest
+from memory import resident
 
 from localspec.formats import pages
 from localspec.formats.pages import read_once
@@ -25,17 +26,10 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def mapped(file: Path) -> Iterator[mmap.mmap]:
-    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as found:
+@pytest.fixture(params=[mmap.ACCESS_COPY, mmap.ACCESS_READ])
+def mapped(file: Path, request: pytest.FixtureRequest) -> Iterator[mmap.mmap]:
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=request.param) as found:
         yield found
-
-
-def resident(file: Path) -> int:
-    """Return the kilobytes of a file that this process holds in memory."""
-    _, _, behind = Path("/proc/self/smaps").read_text().partition(f"{file}\n")
-    line = next(line for line in behind.splitlines() if line.startswith("Rss:"))
-    return int(line.split()[1])
 
 
 def test_what_was_read_is_dropped_and_comes_back(file: Path, mapped: mmap.mmap) -> None:
