@@ -61,10 +61,6 @@ class Desk:
         self._models = {"target": target, "source": source}
         self._target, self._prompts = target, prompts
         self._library, self._progress, self._kept = library, progress, kept
-        self._plan = verdicts.key((kept / PLAN).read_text("utf-8"))
-        self._measured = verdicts.read(self._plan)
-        if self._measured:
-            self.say("What passes cost is known from an earlier build of this plan")
 
     def say(self, line: str) -> None:
         """Tell the user what was found."""
@@ -132,6 +128,16 @@ class Desk:
         """Return what was made, in the engine that the build is for."""
         weights = str(made.facts.get(WEIGHTS, ""))
         return self.engine(Model("", made.folder, Manifest(name="", source="", weights=weights)))
+
+    @cached_property
+    def _plan(self) -> str:
+        return verdicts.key((self._kept / PLAN).read_text("utf-8"))
+
+    @cached_property
+    def _measured(self) -> dict[str, Any]:
+        if found := verdicts.read(self._plan):
+            self.say("What passes cost is known from an earlier build of this plan")
+        return found
 
     @cached_property
     def _written(self) -> list[tuple[list[int], list[int]]]:
