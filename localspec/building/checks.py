@@ -89,8 +89,9 @@ def judged(texts: Sequence[Text], read: Callable[[Tokens], Rows]) -> tuple[Agree
     stood: Agreed = []
     losses: list[float] = []
     for answer, rows in answered(texts, read):
-        chosen, highest = rows[np.arange(len(rows)), answer], rows.max(axis=1)
-        stood.append(rows.argmax(axis=1) == answer)
+        each, likeliest = np.arange(len(rows)), rows.argmax(axis=1)
+        chosen, highest = rows[each, answer], rows[each, likeliest]
+        stood.append(likeliest == answer)
         sums = np.log(np.exp(rows - highest[:, None]).sum(axis=1)) + highest
         losses += (sums - chosen)[chosen > KEPT_OUT].tolist()
     return stood, float(np.exp(np.mean(losses)))

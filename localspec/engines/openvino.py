@@ -67,6 +67,7 @@ class OpenVino(Engine):
         self.device = self.place.device
         self._graph = model / "openvino_model.xml"
         self._mapped: list[Any] = []
+        self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for passes over one token
         self.context = context_of(model)
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
         try:
@@ -102,9 +103,11 @@ class OpenVino(Engine):
             return OpenVinoHiddenSession(self, whole)
         return (OpenVinoSession if self.place.on_card else OpenVinoPortableSession)(self, whole)
 
-    def packing(self) -> AbstractContextManager[None]:
-        """Return what is around a first pass over one token or several, which reads weights to pack them."""
-        return read_once(self._graph.with_suffix(".bin")) if self.device == "CPU" else nullcontext()
+    def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
+        """Return what is around a pass over `count` tokens: the first over one, and over several, packs."""
+        first = (id(compiled), count == 1) not in self._packed
+        self._packed.add((id(compiled), count == 1))
+        return read_once(self._graph.with_suffix(".bin")) if first and self.device == "CPU" else nullcontext()
 
     def _cut(self, layer: int) -> Sequence[Any]:
         """Return the graph cut after `layer`, or for 0 whole, with its last hidden states as an output."""
@@ -150,7 +153,6 @@ class Reader:
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
         self._tensors: dict[str, Any] = {}
         self._blocks = 0
-        self._widths: set[bool] = set()  # whether passes were over one token
 
     def read(self, at: int, count: int, **inputs: Any) -> Any:
         """Read `count` tokens from position `at` on, behind those that the cache holds.
@@ -170,9 +172,8 @@ class Reader:
             max_context_len=np.array(total, np.int32),
             **inputs,
         )
-        with self._engine.packing() if (count == 1) not in self._widths else nullcontext():
+        with self._engine.packing(self._compiled, count):
             self._request.infer()
-        self._widths.add(count == 1)
         return self.output(0)
 
     def output(self, number: int) -> Any:
