@@ -6,17 +6,17 @@ import re
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from localspec.core.cursor import shared_prefix
 from localspec.core.sampler import Sampling
-from localspec.core.thinking import OPENS, Thinking, split
+from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, EmptyPrompt, PromptError
-from localspec.runtime import Answer, Runtime
+from localspec.output.reasoning import OPENS, ReasoningParser, split
+from localspec.runtime.generation import Answer, Runtime
 
 if TYPE_CHECKING:
-    from localspec.core.contracts import Round
+    from localspec.core.types import Step
 
 Message = dict[str, Any]
-Reply = tuple[Answer, Generator["Round", None, None]]
+Reply = tuple[Answer, Generator["Step", None, None]]
 
 THINKING = "enable_thinking"  # what chat templates call it
 SUMMARY = (
@@ -188,10 +188,10 @@ class Chat:
         prompt = self.prompt([*earlier, *self._unanswered(earlier), question])
         inside = opens_thought(self.runtime, prompt)
         room = max(1, min(SUMMARY_TOKENS, self.runtime.engine.context // 4))
-        answer, rounds = self.runtime.answer(prompt, sampling=self.sampling, seed=self.seed, max_tokens=room)
+        answer, steps = self.runtime.answer(prompt, sampling=self.sampling, seed=self.seed, max_tokens=room)
 
-        def replaced() -> Generator[Round, None, None]:
-            yield from rounds
+        def replaced() -> Generator[Step, None, None]:
+            yield from steps
             said = answer.text if self.raw else split(answer.text, inside)[1]
             first = earlier[:1] if self.system is not None else []
             self.messages = [*first, question, {"role": "assistant", "content": said.strip()}, *rest]
@@ -208,12 +208,12 @@ class Chat:
         """Return the answer to the messages as they are and the rounds that fill it; it becomes a message."""
         prompt = self.prompt(self.messages)
         self.begins_in_thought = self.grammar is None and opens_thought(self.runtime, prompt)
-        answer, rounds = self._answered(prompt, self.grammar)
-        return answer, self._kept(answer, rounds)
+        answer, steps = self._answered(prompt, self.grammar)
+        return answer, self._kept(answer, steps)
 
-    def splitter(self) -> Thinking | None:
+    def splitter(self) -> ReasoningParser | None:
         """Return what tells thoughts from words in the answer that `reply` began; None where all is words."""
-        return None if self.raw or self.grammar else Thinking(self.begins_in_thought)
+        return None if self.raw or self.grammar else ReasoningParser(self.begins_in_thought)
 
     def message(self, text: str) -> Message:
         """Return what the model wrote as a message: what it thought stands apart, outside the history."""
@@ -239,10 +239,10 @@ class Chat:
             grammar=grammar,
         )
 
-    def _kept(self, answer: Answer, rounds: Generator[Round, None, None]) -> Generator[Round, None, None]:
+    def _kept(self, answer: Answer, steps: Generator[Step, None, None]) -> Generator[Step, None, None]:
         kept = self.messages
         try:
-            yield from rounds
+            yield from steps
         finally:
             kept.append(self.message(answer.text))
 

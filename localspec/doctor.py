@@ -10,15 +10,17 @@ from time import perf_counter
 from typing import Any
 
 from localspec import devices, plugins
-from localspec.choosing import OFF_PART, Choice, Making, engine_spec
-from localspec.core.contracts import Drafter, Engine, Round
-from localspec.core.costs import curves, pass_milliseconds
+from localspec.core.contracts import Drafter, Engine
 from localspec.core.cursor import Cursor
 from localspec.core.parity import ROUNDED, first_difference
-from localspec.core.proof import why_no_rewind
+from localspec.core.rewind_check import rewind_fault
+from localspec.core.types import Step
+from localspec.drafting.pass_costs import curves, pass_milliseconds
 from localspec.errors import PromptError
-from localspec.library import Library, Progress, verdicts
-from localspec.runtime import Runtime, greedy
+from localspec.library import Library, Progress
+from localspec.runtime.generation import Runtime, greedy
+from localspec.runtime.resolution import OFF_PART, Choice, LoadSpec, engine_spec
+from localspec.state import probes
 
 PROMPTS = (
     "Count from one to ten in words.",
@@ -75,7 +77,7 @@ def _rewind(engine: Engine) -> Record:
     faults = {}
     for kept in (12, min(LONG, engine.context // 2)):
         try:
-            faults[kept] = why_no_rewind(engine.session(), engine.vocab, kept)
+            faults[kept] = rewind_fault(engine.session(), engine.vocab, kept)
         except PromptError:  # longer than the engine was compiled for
             continue
     return {"kept": list(faults), "fault": next(filter(None, faults.values()), None)}
@@ -100,7 +102,7 @@ def _agreement(runtime: Runtime) -> list[Record] | None:
         return None
     name = "openvino" if spec.name == "npu" else spec.name
     device = "CPU" if name == "openvino" else "cpu"
-    engine: Engine = Making(engine_spec(name, device), runtime.model).make()
+    engine: Engine = LoadSpec(engine_spec(name, device), runtime.model).make()
     target, none = Cursor(engine.session()), plugins.parse("drafters", OFF_PART)
     found = []
     for prompt in PROMPTS:
@@ -113,12 +115,12 @@ def _agreement(runtime: Runtime) -> list[Record] | None:
 
 def _greedy(
     runtime: Runtime, prompt: list[int], drafter: Drafter, target: Cursor | None = None
-) -> list[Round]:
+) -> list[Step]:
     return greedy(runtime, prompt, drafter, guesses=GUESSES, room=ANSWER, target=target)
 
 
-def _told(rounds: Sequence[Round]) -> list[int]:
-    return [token for last in rounds for token in last.tokens]
+def _told(steps: Sequence[Step]) -> list[int]:
+    return [token for last in steps for token in last.tokens]
 
 
 def _compared(prompt: str, tokens: list[int], plain: list[int], other: list[int], engine: Engine) -> Record:
@@ -153,9 +155,9 @@ def _memory(runtime: Runtime) -> Record:
 def _keep(runtime: Runtime, found: Record) -> None:
     """Keep what later runs decide by."""
     name = runtime.making.key
-    known = verdicts.read(name).get("drafts", {})
+    known = probes.read(name).get("drafts", {})
     drafts = {runtime.draft_name: {"same": all(text["same"] for text in found["texts"])}}
-    verdicts.add(
+    probes.add(
         name,
         rewind=found["rewind"]["fault"],
         pass_milliseconds=found["pass_milliseconds"],

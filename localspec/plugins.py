@@ -1,7 +1,9 @@
-"""Parts by name: "ngram:longest=4" becomes an object; a file's name is its part's name.
+"""Parts by name: "ngram:longest=4" becomes an object; the name of a file or a package is its part's name.
 
-A part is the one class of its contract in `localspec/<kind>/<name>.py`. Its options are the keyword-only
-parameters of its `__init__`, annotated with an `Option`; defaults, help and limits are read from there.
+A part is the one class of its contract in `localspec/<kind>/<name>.py`, or the one that the package
+`localspec/<kind>/<name>/` exports. An installed package adds parts through entry points in the groups
+`localspec.<kind>`. The options of a part are the keyword-only parameters of its `__init__`, annotated with
+an `Option`; defaults, help and limits are read from there.
 """
 
 from __future__ import annotations
@@ -12,19 +14,31 @@ import inspect
 import pkgutil
 import typing
 from dataclasses import dataclass
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from localspec.core import contracts
+from localspec.drafting.build_step import BuildStep
 from localspec.errors import BadValue, UnknownName, suggestion
+from localspec.output.tool_calls import ToolFormat
 
-KINDS: dict[str, type] = {
-    "engines": contracts.Engine,
-    "drafters": contracts.Drafter,
-    "lookaheads": contracts.Lookahead,
-    "verifiers": contracts.Verifier,
-    "steps": contracts.Step,
-    "decodings": contracts.Decoding,
-    "dialects": contracts.Dialect,
+
+class Kind(NamedTuple):
+    """A kind of parts: the class that each part extends, and what messages call one of them."""
+
+    contract: type
+    title: str
+
+
+KINDS = {
+    "engines": Kind(contracts.Engine, "engine"),
+    "drafters": Kind(contracts.Drafter, "drafter"),
+    "draft_length": Kind(contracts.DraftLengthPolicy, "draft-length policy"),
+    "verifiers": Kind(contracts.Verifier, "verifier"),
+    "steps": Kind(BuildStep, "build step"),
+    "decodings": Kind(contracts.Decoding, "decoding"),
+    "tool_formats": Kind(ToolFormat, "tool-call format"),
 }
 REQUIRED = inspect.Parameter.empty
 SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
@@ -149,22 +163,60 @@ def parts(kind: str) -> dict[str, Part]:
 
 @functools.cache
 def names(kind: str) -> tuple[str, ...]:
-    """Return the names of the parts of a kind."""
+    """Return the names of the parts of a kind: the shipped ones, and those of installed packages."""
+    return tuple(sorted({*_shipped(kind), *_installed(kind)}))
+
+
+@functools.cache
+def _shipped(kind: str) -> frozenset[str]:
     folder = importlib.import_module(f"localspec.{kind}")
-    return tuple(sorted(found.name for found in pkgutil.iter_modules(folder.__path__)))
+    return frozenset(found.name for found in pkgutil.iter_modules(folder.__path__))
 
 
+@functools.cache
+def _installed(kind: str) -> dict[str, EntryPoint]:
+    """Return the entry points that installed packages declare for a kind, by name."""
+    return {found.name: found for found in entry_points(group=f"localspec.{kind}")}
+
+
+@functools.cache
 def part(kind: str, name: str) -> Part:
-    """Return one part; raises UnknownName with the nearest names."""
+    """Return one part.
+
+    Raises UnknownName with the nearest names, and BadValue for an installed package whose part cannot be
+    used.
+    """
     if name not in names(kind):
-        raise UnknownName(f"There is no {kind[:-1]} called `{name}`", name, names(kind))
+        raise UnknownName(f"There is no {KINDS[kind].title} called `{name}`", name, names(kind))
+    if name in _installed(kind):
+        return Part(kind, name, _load(kind, _installed(kind)[name]))
     module = importlib.import_module(f"localspec.{kind}.{name}")
     (made_by,) = (
-        found
-        for found in vars(module).values()
-        if inspect.isclass(found) and issubclass(found, KINDS[kind]) and found.__module__ == module.__name__
+        found for found in vars(module).values() if _defined_in(found, module, KINDS[kind].contract)
     )
     return Part(kind, name, made_by)
+
+
+def _defined_in(found: Any, module: ModuleType, contract: type) -> bool:
+    """Tell whether `found` is a class of `contract` that belongs to a module, or to a file of a package."""
+    own = inspect.isclass(found) and f"{found.__module__}.".startswith(f"{module.__name__}.")
+    return own and issubclass(found, contract)
+
+
+def _load(kind: str, point: EntryPoint) -> type[Any]:
+    """Return the class of an installed package's part; raises BadValue where it cannot be used."""
+    package = point.dist.name if point.dist else point.value
+    hint = f"Update the package, or remove it: `pip uninstall {package}`"
+    if point.name in _shipped(kind):
+        raise BadValue(f"`{package}` has a {KINDS[kind].title} called `{point.name}`, as localspec has", hint)
+    try:
+        found = point.load()
+    except Exception as error:
+        raise BadValue(f"`{point.name}` of `{package}` cannot be imported: {error}", hint) from error
+    contract = KINDS[kind].contract
+    if not (inspect.isclass(found) and issubclass(found, contract)):
+        raise BadValue(f"`{point.name}` of `{package}` is no `{contract.__name__}`", hint)
+    return found
 
 
 def parse(kind: str, text: str) -> Spec:

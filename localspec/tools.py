@@ -45,7 +45,7 @@ class Tool:
     run: Callable[..., Any]
     access: Access = "none"
     preview: Callable[..., str] | None = None
-    ways: Callable[[], Sequence[Properties]] | None = None
+    argument_constraints: Callable[[], Sequence[Properties]] | None = None
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -55,8 +55,8 @@ class Tool:
     @property
     def schema_now(self) -> dict[str, Any]:
         """The tool as a grammar should know it: with the `ways` in which it can be called at the moment."""
-        ways = self.ways() if self.ways else []
-        held = [{**self.parameters, "properties": one, "required": list(one)} for one in ways]
+        argument_constraints = self.argument_constraints() if self.argument_constraints else []
+        held = [{**self.parameters, "properties": one, "required": list(one)} for one in argument_constraints]
         return self._schema({**self.parameters, WAYS: held} if held else self.parameters)
 
     def _schema(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def tool(
     name: str | None = None,
     access: Access = "none",
     preview: Callable[..., str] | None = None,
-    ways: Callable[[], Sequence[Properties]] | None = None,
+    argument_constraints: Callable[[], Sequence[Properties]] | None = None,
 ) -> Tool:
     """Return `function` as a tool; raises BadValue for one whose arguments no schema can describe.
 
@@ -110,7 +110,7 @@ def tool(
         found = function(**_converted(arguments, types, called))
         return asyncio.run(found) if inspect.iscoroutine(found) else found
 
-    return Tool(called, summary, parameters, run, access, preview, ways)
+    return Tool(called, summary, parameters, run, access, preview, argument_constraints)
 
 
 def imported(spec: str) -> Tool:

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import settings
 
 from localspec import devices, plugins
-from localspec.core.contracts import Constraint, Drafter, Lookahead, Round, Verifier
+from localspec.core.contracts import Drafter, DraftLengthPolicy, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
-from localspec.core.sampler import Sampler, Sampling
-from localspec.core.settle import Settler
-from localspec.engines import openvino
+from localspec.core.sampler import Constraint, Sampler, Sampling
+from localspec.core.stop import OutputProcessor
+from localspec.core.types import Step
+from localspec.engines.openvino import engine as openvino
 
 # before torch or llama.cpp is there: tests share the cores, on which OpenMP's threads would spin
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -44,25 +45,25 @@ class Numbers:
 class Answer:
     """What the rounds of one answer add up to."""
 
-    rounds: list[Round]
+    steps: list[Step]
 
     @property
     def tokens(self) -> list[int]:
-        return [token for found in self.rounds for token in found.tokens]
+        return [token for found in self.steps for token in found.tokens]
 
     @property
     def text(self) -> str:
-        return "".join(found.text for found in self.rounds)
+        return "".join(found.text for found in self.steps)
 
     @property
     def finish(self) -> str | None:
-        return self.rounds[-1].finish
+        return self.steps[-1].finish
 
 
 def ask_toy(
     target: Cursor,
     drafter: Drafter | None = None,
-    lookahead: Lookahead | None = None,
+    draft_length: DraftLengthPolicy | None = None,
     verifier: Verifier | None = None,
     *,
     prompt: Sequence[int] = PROMPT,
@@ -82,16 +83,16 @@ def ask_toy(
         coupled=checked.coupled,
         constraint=constraint,
     )
-    rounds = decode(
+    steps = decode(
         prompt,
         target,
         drafter or plugins.parse("drafters", "none").make(target),
-        lookahead or plugins.parse("lookaheads", "fixed:tokens=4").make(),
+        draft_length or plugins.parse("draft_length", "fixed:tokens=4").make(),
         checked,
         sampler,
-        Settler(Numbers(), stop_tokens=stop_tokens, stop=stop, room=room),
+        OutputProcessor(Numbers(), stop_tokens=stop_tokens, stop=stop, room=room),
     )
-    return Answer(list(rounds))
+    return Answer(list(steps))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

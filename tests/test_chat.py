@@ -9,13 +9,13 @@ import pytest
 
 import models
 from localspec.chat import SUMMARY, Chat, Reply, sampling_of
-from localspec.choosing import Choice
 from localspec.core.sampler import Sampling
-from localspec.core.thinking import Said
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError
-from localspec.formats.template import ChatTemplate
+from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.library import Library, Silent
-from localspec.runtime import Runtime
+from localspec.output.reasoning import Said
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
 
 CONTEXT = 400
 
@@ -34,8 +34,8 @@ def chat(runtime: Runtime) -> Chat:
 
 
 def said(reply: Reply) -> str:
-    answer, rounds = reply
-    for _ in rounds:
+    answer, steps = reply
+    for _ in steps:
         pass
     return answer.text
 
@@ -57,9 +57,9 @@ def test_turns_are_kept_and_read_once(chat: Chat) -> None:
 
 
 def test_a_turn_that_was_stopped_keeps_its_part(chat: Chat) -> None:
-    answer, rounds = chat.ask("Count to a hundred.")
-    next(rounds)
-    rounds.close()
+    answer, steps = chat.ask("Count to a hundred.")
+    next(steps)
+    steps.close()
     assert chat.messages[-1] == {"role": "assistant", "content": answer.text}
     assert answer.finish_reason == "interrupted"
     said(chat.ask("Go on."))
@@ -138,9 +138,9 @@ def test_a_summary_stands_for_the_turns(chat: Chat, keep: int) -> None:
 def test_a_summary_that_is_stopped_changes_nothing(chat: Chat) -> None:
     said(chat.ask("My name is Ada."))
     before = list(chat.messages)
-    _, rounds = chat.summarise()
-    next(rounds)
-    rounds.close()
+    _, steps = chat.summarise()
+    next(steps)
+    steps.close()
     assert chat.messages == before
 
 

@@ -12,9 +12,10 @@ import pytest
 import words
 
 from localspec import plugins
-from localspec.core.contracts import Constraint, Drafter, Guess, Offer, Tokens
+from localspec.core.contracts import Drafter
 from localspec.core.cursor import Cursor
-from localspec.core.sampler import Sampler, Sampling
+from localspec.core.sampler import Constraint, Sampler, Sampling
+from localspec.core.types import Guess, LazyGuess, Tokens
 from localspec.engines.toy import Toy
 from localspec.plugins import REQUIRED, Part
 
@@ -43,7 +44,7 @@ class Verse(Constraint):
 
 Ask = Callable[..., Any]
 every_drafter = pytest.mark.parametrize("drafter", plugins.names("drafters"))
-every_lookahead = pytest.mark.parametrize("lookahead", plugins.names("lookaheads"))
+every_policy = pytest.mark.parametrize("draft_length", plugins.names("draft_length"))
 every_part = pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.kind[:-1]} {part.name}")
 
 
@@ -73,11 +74,11 @@ def drafted_by(name: str, target: Cursor) -> Drafter:
     return found
 
 
-def asked(ask: Ask, name: str, lookahead: str, verifier: str, grain: int = 1, **options: Any) -> Any:
+def asked(ask: Ask, name: str, draft_length: str, verifier: str, grain: int = 1, **options: Any) -> Any:
     target = target_for(name, grain)
     drafter = drafted_by(name, target)
     return ask(
-        target, drafter, made("lookaheads", lookahead), made("verifiers", verifier), room=60, **options
+        target, drafter, made("draft_length", draft_length), made("verifiers", verifier), room=60, **options
     )
 
 
@@ -86,36 +87,39 @@ def plain(ask: Ask, **options: Any) -> Any:
 
 
 @every_drafter
-@every_lookahead
+@every_policy
 @pytest.mark.parametrize("verifier", LOSSLESS)
 @pytest.mark.parametrize("grain", GRAINS)
-def test_greedy_text_is_plain_text(ask: Ask, drafter: str, lookahead: str, verifier: str, grain: int) -> None:
-    found = asked(ask, drafter, lookahead, verifier, grain)
+def test_greedy_text_is_plain_text(
+    ask: Ask, drafter: str, draft_length: str, verifier: str, grain: int
+) -> None:
+    found = asked(ask, drafter, draft_length, verifier, grain)
     assert found.tokens == plain(ask).tokens
     assert found.text == plain(ask).text
     assert found.finish == "length"
 
 
 @every_drafter
-@every_lookahead
+@every_policy
 @pytest.mark.parametrize("grain", GRAINS)
 def test_sampled_text_checked_exactly_is_plain_text(
-    ask: Ask, drafter: str, lookahead: str, grain: int
+    ask: Ask, drafter: str, draft_length: str, grain: int
 ) -> None:
     for seed in (0, 1):
         options = {"sampling": Sampling(temperature=1.0, top_p=0.95, frequency_penalty=0.1), "seed": seed}
         assert (
-            asked(ask, drafter, lookahead, "exact", grain, **options).tokens == plain(ask, **options).tokens
+            asked(ask, drafter, draft_length, "exact", grain, **options).tokens
+            == plain(ask, **options).tokens
         )
 
 
 @every_drafter
-@every_lookahead
+@every_policy
 @pytest.mark.parametrize("verifier", LOSSLESS)
-def test_text_stops_where_plain_text_stops(ask: Ask, drafter: str, lookahead: str, verifier: str) -> None:
+def test_text_stops_where_plain_text_stops(ask: Ask, drafter: str, draft_length: str, verifier: str) -> None:
     told = plain(ask).tokens
     for options in ({"stop_tokens": [told[9]]}, {"stop": [f".{told[20]}.{told[21]}.{told[22]}."]}):
-        found, wanted = asked(ask, drafter, lookahead, verifier, **options), plain(ask, **options)
+        found, wanted = asked(ask, drafter, draft_length, verifier, **options), plain(ask, **options)
         assert (found.tokens, found.text, found.finish) == (wanted.tokens, wanted.text, "stop")
 
 
@@ -128,11 +132,13 @@ def test_a_drafter_serves_one_answer_after_another(ask: Ask, drafter: str) -> No
 
 
 @every_drafter
-@every_lookahead
+@every_policy
 @pytest.mark.parametrize("grain", GRAINS)
-def test_a_constraint_holds_position_by_position(ask: Ask, drafter: str, lookahead: str, grain: int) -> None:
+def test_a_constraint_holds_position_by_position(
+    ask: Ask, drafter: str, draft_length: str, grain: int
+) -> None:
     for options in ({}, {"sampling": Sampling(temperature=1.0), "seed": 3}):
-        found = asked(ask, drafter, lookahead, "exact", grain, constraint=Verse(), **options)
+        found = asked(ask, drafter, draft_length, "exact", grain, constraint=Verse(), **options)
         assert found.tokens == plain(ask, constraint=Verse(), **options).tokens
         assert all(token in (4, 2, 0, 1, 5) for token in found.tokens)
         assert (found.tokens[::5], found.tokens[1::5]) == ([4] * 12, [2] * 12)
@@ -149,24 +155,24 @@ def test_a_constraint_holds_under_rejection(ask: Ask, drafter: str) -> None:
 
 def test_what_a_constraint_forces_is_guessed_and_stands(ask: Ask) -> None:
     target = target_for("none")
-    rounds = ask(
+    steps = ask(
         target,
         drafted_by("none", target),
-        made("lookaheads", "fixed"),
+        made("draft_length", "fixed"),
         made("verifiers", "exact"),
         room=60,
         constraint=Verse(),
-    ).rounds
-    guesses = [guess for found in rounds for guess in found.draft]
+    ).steps
+    guesses = [guess for found in steps for guess in found.draft]
     assert [guess.token for guess in guesses] == [4, 2] * 12
     assert {guess.source for guess in guesses} == {"grammar"}
-    assert sum(found.accepted for found in rounds) == 24
-    assert len(rounds) == 36
+    assert sum(found.accepted for found in steps) == 24
+    assert len(steps) == 36
 
 
 def first(drafter: Drafter, text: Tokens, sampler: Sampler) -> list[Guess]:
     steps = drafter.propose(text, sampler)
-    guesses = (step.draw() if isinstance(step, Offer) else step for step in steps)
+    guesses = (step.draw() if isinstance(step, LazyGuess) else step for step in steps)
     return list(islice(filter(None, guesses), 5))
 
 
@@ -182,9 +188,9 @@ def test_guesses_are_tokens_and_how_sure_it_is(drafter: str) -> None:
                 assert guess.probs.probs.sum() == pytest.approx(1)
 
 
-@every_lookahead
-def test_a_lookahead_ends_and_says_why_it_is_off(lookahead: str) -> None:
-    found = made("lookaheads", lookahead)
+@every_policy
+def test_a_lookahead_ends_and_says_why_it_is_off(draft_length: str) -> None:
+    found = made("draft_length", draft_length)
     draft: list[Guess] = []
     while len(draft) < 1000 and found.wants_more(draft, Guess(0)):
         draft.append(Guess(0))
@@ -220,8 +226,8 @@ def test_a_part_has_one_spelling(part: Part) -> None:
 
 def test_parts_are_made_from_their_text() -> None:
     target = Cursor(TARGETS[1].session())
-    assert made("lookaheads", "fixed").wants_more([Guess(0)] * 3, Guess(0))
-    assert not plugins.parse("lookaheads", "fixed:tokens=3").make().wants_more([Guess(0)] * 3, Guess(0))
+    assert made("draft_length", "fixed").wants_more([Guess(0)] * 3, Guess(0))
+    assert not plugins.parse("draft_length", "fixed:tokens=3").make().wants_more([Guess(0)] * 3, Guess(0))
     drafter = plugins.parse("drafters", "ngram:longest=3,shortest=3").make(target)
     assert first(drafter, [1, 2, 4, 1, 2], Sampler(Sampling())) == []
     toy = plugins.parse("engines", "toy:width=9,grain=0").make(None)

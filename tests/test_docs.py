@@ -58,7 +58,7 @@ def test_every_command_and_option_of_chat_is_in_the_readme() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("kind", ["drafters", "lookaheads", "verifiers", "engines"])
+@pytest.mark.parametrize("kind", ["drafters", "draft_length", "verifiers", "engines"])
 def test_shown_specs_parse(kind: str) -> None:
     specs = re.findall(r"`([a-z]+(?::[a-z_]+=[\w.,=]+)?)`", README + EXACTNESS)
     known = [spec for spec in specs if spec.partition(":")[0] in plugins.names(kind) and "N" not in spec]

@@ -88,7 +88,12 @@ def test_a_bare_name_has_all_defaults() -> None:
     [
         ("drafters", "ngrm", "There is no drafter called `ngrm`", "Did you mean `ngram`?"),
         ("verifiers", "exakt", "There is no verifier called `exakt`", "Did you mean `exact`?"),
-        ("lookaheads", "", "There is no lookahead called ``", "There is `confidence`, `fixed`, `heuristic`"),
+        (
+            "draft_length",
+            "",
+            "There is no draft-length policy called ``",
+            "There is `confidence`, `fixed`, `heuristic`",
+        ),
         ("engines", "../toy", "There is no engine called `../toy`", "Did you mean `toy`?"),
         ("engines", "__init__", "There is no engine called `__init__`", ""),
     ],

@@ -1,5 +1,5 @@
 """An agent: ask, call tools, feed back, until an answer or a limit."""
 
-from localspec.agent.smol import smolagents_model
+from localspec.agent.smolagents import smolagents_model
 
 __all__ = ["smolagents_model"]

@@ -37,7 +37,7 @@ def tools(folder: Folder) -> list[Tool]:
     return [
         tool(files.read_file, access="read"),
         tool(files.write_file, access="write", preview=files.writing),
-        tool(files.edit_file, access="write", preview=files.editing, ways=files.edits),
+        tool(files.edit_file, access="write", preview=files.editing, argument_constraints=files.edits),
         tool(files.list_files, access="read"),
         tool(files.search_files, access="read"),
     ]

@@ -13,12 +13,12 @@ from localspec import plugins
 from localspec.agent.files import shortened
 from localspec.agent.permission import NotAllowed, Permission
 from localspec.chat import opens_thought
-from localspec.core.contracts import Call, Dialect
 from localspec.core.sampler import Sampling
-from localspec.core.thinking import Said as Thought
-from localspec.core.thinking import Thinking
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
-from localspec.runtime import Answer, Runtime
+from localspec.output.reasoning import ReasoningParser
+from localspec.output.reasoning import Said as Thought
+from localspec.output.tool_calls import Call, ToolFormat
+from localspec.runtime.generation import Answer, Runtime
 from localspec.tools import Tool, ToolFailed, tool
 
 STEPS = 25
@@ -117,7 +117,7 @@ class Turn:
         return found | ({"tool_calls": calls} if calls else {})
 
 
-class Course:
+class LoopGuard:
     """How a task goes: which tools the next answer may not call, so that small models do not run in circles.
 
     After a call that failed the model tries again before it may give up, and a call that would return the
@@ -169,7 +169,7 @@ class Agent:
         permission: Permission,
         *,
         system: str = SYSTEM,
-        dialect: str | None = None,
+        tool_format: str | None = None,
         sampling: Sampling | None = None,
         seed: int | None = None,
         max_steps: int = STEPS,
@@ -191,8 +191,8 @@ class Agent:
             )
         self._template = template
         self._permission = permission
-        self.dialect_name = dialect or chosen(template.with_tools or template.source)
-        self._dialect: Dialect = plugins.part("dialects", self.dialect_name).made_by()
+        self.tool_format_name = tool_format or chosen(template.with_tools or template.source)
+        self._tool_format: ToolFormat = plugins.part("tool_formats", self.tool_format_name).made_by()
         self._schemas = [one.schema for one in tools]
         self._sampling = sampling or Sampling()
         self._seed = seed
@@ -209,9 +209,9 @@ class Agent:
         if not task.strip():
             raise EmptyPrompt
         self.messages.append({"role": "user", "content": task})
-        course = Course()
+        guard = LoopGuard()
         for _ in range(self._max_steps):
-            turn = yield from self._step(course)
+            turn = yield from self._step(guard)
             if not turn.calls:
                 yield Finished(LENGTH, turn.said.strip())
                 return
@@ -228,52 +228,52 @@ class Agent:
             self.messages += results  # whole from the start: Ctrl-C may end the turn at any call
             for call, message in zip(turn.calls, results, strict=True):
                 yield Called(call)
-                result = self._result(call, course)
+                result = self._result(call, guard)
                 message["content"] = result.text
-                course.note(result, self.tools.get(call.name))
+                guard.note(result, self.tools.get(call.name))
                 yield result
-            if course.stuck:
+            if guard.stuck:
                 yield Finished(REPEATED, "")
                 return
         yield Finished(STEPS_GONE, "")
 
-    def _step(self, course: Course) -> Generator[Event, None, Turn]:
+    def _step(self, guard: LoopGuard) -> Generator[Event, None, Turn]:
         """Have the model answer; the turn becomes a message, however far it got."""
         prompt = yield from self._prompt()
         inside = opens_thought(self.runtime, prompt)
-        answer, rounds = self.runtime.answer(
+        answer, steps = self.runtime.answer(
             prompt,
-            sampling=self._sampling_of(course),
-            seed=self._seed if self._seed is not None or self._sampling.temperature else course.again,
+            sampling=self._sampling_of(guard),
+            seed=self._seed if self._seed is not None or self._sampling.temperature else guard.again,
             max_tokens=self._max_tokens,
-            grammar=self._grammar(inside, course.barred),
+            grammar=self._grammar(inside, guard.barred),
             special=True,
         )
         turn = Turn()
         yield Working(0)
         try:
-            with closing(rounds):
-                yield from reading((last.text for last in rounds), self._dialect, turn, inside)
+            with closing(steps):
+                yield from reading((last.text for last in steps), self._tool_format, turn, inside)
         finally:
             self.messages.append(turn.message())
         yield Stepped(answer)
         return turn
 
-    def _sampling_of(self, course: Course) -> Sampling:
+    def _sampling_of(self, guard: LoopGuard) -> Sampling:
         """Return how the next answer is chosen: who runs in circles at temperature 0 draws it."""
         greedy = self._sampling.temperature == 0
-        return replace(self._sampling, temperature=ASTRAY) if greedy and course.again else self._sampling
+        return replace(self._sampling, temperature=ASTRAY) if greedy and guard.again else self._sampling
 
     def _grammar(self, inside: bool, barred: Collection[str]) -> str:
         token = self.runtime.tokenizer.token_to_id
         offered = [one for one in self.tools.values() if one.name not in barred] or self.tools.values()
-        return self._dialect.grammar([one.schema_now for one in offered], token, must=True, inside=inside)
+        return self._tool_format.grammar([one.schema_now for one in offered], token, must=True, inside=inside)
 
     def _prompt(self) -> Generator[Event, None, list[int]]:
         """Return the prompt of the next answer; where there is no room, the oldest results are left out."""
         least = min(self._max_tokens, self.runtime.engine.context // 8)
         while True:
-            text = self._dialect.render(self._template.render, self.messages, self._schemas)
+            text = self._tool_format.render(self._template.render, self.messages, self._schemas)
             prompt = self.runtime.encode(text, raw=False)
             if len(prompt) + least <= self.runtime.engine.context:
                 return prompt
@@ -287,13 +287,13 @@ class Agent:
         found = (one for one in self.messages if one["role"] == "tool")
         return next((one for one in found if len(one["content"]) > len(OUT_OF_ROOM)), None)
 
-    def _result(self, call: Call, course: Course) -> Returned:
+    def _result(self, call: Call, guard: LoopGuard) -> Returned:
         """Run a call that is allowed; what goes wrong is the result."""
         started = perf_counter()
         failed, allowed = False, True
         try:
             called = self._tool(call)
-            course.check(call)
+            guard.check(call)
             called.check(call.arguments)
             self._permission.check(called, call.arguments)
             started = perf_counter()
@@ -316,9 +316,9 @@ class Agent:
         return self.tools[call.name]
 
 
-def reading(pieces: Iterator[str], dialect: Dialect, turn: Turn, inside: bool) -> Iterator[Event]:
+def reading(pieces: Iterator[str], tool_format: ToolFormat, turn: Turn, inside: bool) -> Iterator[Event]:
     """Split what streams in into thoughts, words and calls; note them in `turn`, and yield what is said."""
-    thinking, reader = Thinking(inside), dialect.reader()
+    thinking, reader = ReasoningParser(inside), tool_format.reader()
     unseen = 0
 
     def taken(found: Sequence[str | Call]) -> Iterator[Event]:
@@ -350,8 +350,8 @@ def reading(pieces: Iterator[str], dialect: Dialect, turn: Turn, inside: bool) -
 
 
 def chosen(template: str) -> str:
-    """Return the dialect whose signs a chat template shows, else the one that needs no template."""
-    for name, part in plugins.parts("dialects").items():
+    """Return the tool-call format whose signs a chat template shows, else the one that needs no template."""
+    for name, part in plugins.parts("tool_formats").items():
         if any(sign in template for sign in part.made_by.signs):
             return name
     return "json"
@@ -368,7 +368,7 @@ def told(error: ToolFailed) -> str:
 
 
 def check_dialect(name: str | None) -> None:
-    """Raise UnknownName for a dialect that does not exist."""
-    names = plugins.names("dialects")
+    """Raise UnknownName for a tool-call format that does not exist."""
+    names = plugins.names("tool_formats")
     if name is not None and name not in names:
-        raise UnknownName(f"There is no dialect called `{name}`", name, names)
+        raise UnknownName(f"There is no tool-call format called `{name}`", name, names)

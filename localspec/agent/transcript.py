@@ -30,9 +30,9 @@ def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str,
                     "kept_tokens": answer.kept_tokens,
                     "prompt_seconds": round(answer.prompt_seconds, 4),
                     "seconds": round(answer.seconds, 4),
-                    "tokens_per_pass": round(answer.tally.tokens_per_pass, 3),
-                    "drafted": answer.tally.drafted,
-                    "accepted": answer.tally.accepted,
+                    "tokens_per_pass": round(answer.stats.tokens_per_pass, 3),
+                    "drafted": answer.stats.drafted,
+                    "accepted": answer.stats.accepted,
                     "token_ids": answer.token_ids,
                 }
                 said = thought = ""

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from localspec import devices
-from localspec.bench.contenders import PLAIN, Contender, peak_memory
+from localspec.bench.backends import PLAIN, Contender, peak_memory
 from localspec.bench.intervals import median_and_range, speed_up
-from localspec.bench.race import Race, Run
-from localspec.core.tally import Share
+from localspec.bench.runner import Race, Run
+from localspec.core.stats import SourceCounts
 
 SCHEMA = 1
 
@@ -122,10 +122,10 @@ def _row(name: str, own: Sequence[Run], runs: Sequence[Run], passed: bool) -> Va
 
 def _sources(runs: Iterable[Run]) -> Values:
     """Return the sums of each source of guesses, where a draft has more than one."""
-    total: dict[str, Share] = {}
+    total: dict[str, SourceCounts] = {}
     for run in runs:
         for name, share in run.answered.sources.items():
-            found = total.setdefault(name, Share())
+            found = total.setdefault(name, SourceCounts())
             found.drafted += share.drafted
             found.accepted += share.accepted
             found.seconds += share.seconds

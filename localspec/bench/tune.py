@@ -16,15 +16,16 @@ from time import monotonic
 from typing import Any
 
 from localspec import devices
-from localspec.bench.contenders import Own
+from localspec.bench.backends import Own
 from localspec.bench.intervals import Ratio, speed_up
-from localspec.bench.race import encoded
+from localspec.bench.runner import encoded
 from localspec.bench.suites import Prompt
-from localspec.choosing import Choice
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.errors import LocalspecError
-from localspec.library import Library, Model, Progress, tuned
-from localspec.runtime import Runtime
+from localspec.library import Library, Model, Progress
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
+from localspec.state import tuned
 
 FIRST = 2  # prompts of a candidate in the first rung
 CONFIRM = 12  # pairs that the winner is judged by, at least
@@ -43,8 +44,8 @@ class Candidate:
     def name(self) -> str:
         """The setting in the words of the command line."""
         threads = "" if self.choice.threads is None else f" --threads {self.choice.threads}"
-        draft, lookahead = self.choice.draft, self.choice.lookahead
-        return f"--engine {self.choice.engine} --draft {draft} --lookahead {lookahead}{threads}"
+        draft, draft_length = self.choice.draft, self.choice.draft_length
+        return f"--engine {self.choice.engine} --draft {draft} --draft-length {draft_length}{threads}"
 
     @property
     def ratio(self) -> Ratio:
@@ -146,10 +147,10 @@ class Tuner:
         engines += [Choice(threads=count) for count in sorted(counts)]
         if name != "llamacpp" and self.model.form("gguf") and devices.LIBRARIES["llamacpp"].version:
             engines += [Choice(engine="llamacpp")]
-        drafts = ["ngram", "suffix", "ladder"]
-        drafts += [f"{kind}:name={name}" for name in self._drafts() for kind in ("ladder", "model")]
+        drafts = ["ngram", "suffix", "hybrid"]
+        drafts += [f"{kind}:name={name}" for name in self._drafts() for kind in ("hybrid", "draft_model")]
         guesses = [Choice(draft="off")]
-        guesses += [Choice(draft=draft, lookahead=depth) for draft in drafts for depth in DEPTHS]
+        guesses += [Choice(draft=draft, draft_length=depth) for draft in drafts for depth in DEPTHS]
         ours = Choice(draft=str(self._base.runtime.draft_spec))
         return [Candidate(choice) for choice in engines], [Candidate(one) for one in guesses if one != ours]
 
@@ -282,7 +283,7 @@ VARIANTS = {
     "llamacpp": ("llamacpp:flash=off", "llamacpp:kv=q8_0"),
     "torch": ("torch:precision=bf16",),
 }
-DEPTHS = ("measured", "fixed:tokens=2", "fixed:tokens=4", "fixed:tokens=8")
+DEPTHS = ("adaptive", "fixed:tokens=2", "fixed:tokens=4", "fixed:tokens=8")
 
 
 def _joined(engine: Choice, guessing: Choice) -> Choice:
@@ -290,7 +291,7 @@ def _joined(engine: Choice, guessing: Choice) -> Choice:
         engine=engine.engine,
         threads=engine.threads,
         draft=guessing.draft,
-        lookahead=guessing.lookahead,
+        draft_length=guessing.draft_length,
     )
 
 

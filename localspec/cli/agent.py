@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from localspec.agent.folder import Folder
     from localspec.agent.loop import Agent, Event
     from localspec.agent.permission import Word
-    from localspec.core.contracts import Call
-    from localspec.runtime import Runtime
+    from localspec.output.tool_calls import Call
+    from localspec.runtime.generation import Runtime
     from localspec.tools import Tool
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
@@ -34,7 +34,7 @@ EPILOG = """Examples:
 
   localspec agent qwen3-8b "Why does the test fail?" --tool read_file --tool run_shell --allow run
 
-  localspec agent qwen3-8b --mcp servers.json --tool mytools:look_up --transcript work.jsonl"""
+  localspec agent qwen3-8b --mcp mcp.json --tool mytools:look_up --transcript work.jsonl"""
 LINE = 200  # characters of a call or a result that are shown
 ASKING = "Allow this? [y]es, [n]o, [a]lways this tool: "
 
@@ -62,11 +62,11 @@ def agent(
     system: Annotated[
         str | None, typer.Option(help="What the model is told first.", show_default="that it is an agent")
     ] = None,
-    dialect: Annotated[
+    tool_format: Annotated[
         str | None, typer.Option(help="How calls are written.", show_default="by the chat template")
     ] = None,
     draft: options.Draft = "auto",
-    lookahead: options.Lookahead = "measured",
+    draft_length: options.DraftLengthPolicy = "adaptive",
     engine: options.Engine = "auto",
     device: options.Device = None,
     threads: options.Threads = None,
@@ -92,15 +92,15 @@ def agent(
     from localspec.agent.permission import HARMLESS, KINDS, Permission
     from localspec.agent.transcript import opened
     from localspec.chat import sampling_of
-    from localspec.choosing import Choice
     from localspec.library import Library, Terminal
-    from localspec.runtime import Runtime
+    from localspec.runtime.generation import Runtime
+    from localspec.runtime.resolution import Choice
 
     given = {} if temperature is None else {"temperature": temperature}
     sampling_of({}, given)
-    choice = Choice(engine, draft, lookahead, device=device, threads=threads)
+    choice = Choice(engine, draft, draft_length, device=device, threads=threads)
     choice.check()
-    check_dialect(dialect)
+    check_dialect(tool_format)
     somebody = all(map(on_terminal, (sys.stdin, sys.stderr)))  # who can answer, and sees the question
     permission = Permission(KINDS if yes else [*HARMLESS, *(allow or ())], ask if somebody else None)
     library = Library()
@@ -108,9 +108,9 @@ def agent(
         place = Folder(folder)
         tools = toolbox.chosen(place, tool)
         if mcp:
-            from localspec.agent import servers
+            from localspec.agent import mcp_servers
 
-            tools += held.enter_context(servers.connected(servers.read(mcp)))
+            tools += held.enter_context(mcp_servers.connected(mcp_servers.read(mcp)))
         out = held.enter_context(opened(transcript)) if transcript else None
         with Terminal() as progress:
             runtime = Runtime(model, choice, library, progress, prompts=int(1e9 * prompt_cache))
@@ -119,7 +119,7 @@ def agent(
             tools,
             permission,
             system=system or SYSTEM,
-            dialect=dialect,
+            tool_format=tool_format,
             sampling=sampling_of(runtime.model.generation() if temperature is None else {}, given),
             seed=seed,
             max_steps=max_steps,

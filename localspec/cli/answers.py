@@ -10,7 +10,7 @@ from localspec.cli import console
 if TYPE_CHECKING:
     from localspec.chat import Chat
     from localspec.cli.talk.attach import Attached
-    from localspec.runtime import Answer, Runtime
+    from localspec.runtime.generation import Answer, Runtime
 
 
 def tell(file: Attached, runtime: Runtime) -> None:
@@ -38,9 +38,9 @@ def after(answer: Answer, talk: Chat, stats: bool) -> None:
 
 def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
     """Return an answer as the JSON object that `--json` prints; times are in seconds."""
-    from localspec.choosing import STANDARD
+    from localspec.runtime.resolution import STANDARD
 
-    tally = answer.tally
+    stats = answer.stats
     return {
         "text": answer.text,
         "token_ids": answer.token_ids,
@@ -53,17 +53,17 @@ def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         "tokens_per_second": round(answer.tokens_per_second, 2),
         "speculation": {
             "drafter": str(runtime.draft_spec),
-            "lookahead": str(runtime.lookahead_spec),
+            "draft_length": str(runtime.draft_length_spec),
             "verifier": str(runtime.verifier_spec),
             "lossless": runtime.lossless,
-            "passes": tally.passes,
-            "drafted": tally.drafted,
-            "accepted": tally.accepted,
-            "tokens_per_pass": round(tally.tokens_per_pass, 3),
-            "draft_seconds": round(tally.draft_seconds, 4),
-            "target_seconds": round(tally.target_seconds, 4),
+            "passes": stats.passes,
+            "drafted": stats.drafted,
+            "accepted": stats.accepted,
+            "tokens_per_pass": round(stats.tokens_per_pass, 3),
+            "draft_seconds": round(stats.draft_seconds, 4),
+            "target_seconds": round(stats.target_seconds, 4),
             "sources": {
-                name or runtime.draft_spec.name: asdict(share) for name, share in tally.sources.items()
+                name or runtime.draft_spec.name: asdict(share) for name, share in stats.sources.items()
             },
             "reason": answer.reason,
         },
@@ -78,7 +78,7 @@ def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
 
 def in_words(answer: Answer, runtime: Runtime) -> str:
     """Return the line that `--stats` prints."""
-    tally = answer.tally
+    stats = answer.stats
     why = f"tuned, {runtime.tuned:.2f} times the default" if runtime.tuned else runtime.engine_reason
     kept = f", {answer.kept_tokens} of them from disk," if answer.kept_tokens else ""
     parts = [
@@ -92,9 +92,9 @@ def in_words(answer: Answer, runtime: Runtime) -> str:
         parts.append(f"speculation off: {answer.reason}")
     else:
         parts.append(
-            f"{runtime.draft_spec} guessed {tally.drafted}, {tally.accepted} stood,"
-            f" {tally.tokens_per_pass:.2f} tokens a pass"
+            f"{runtime.draft_spec} guessed {stats.drafted}, {stats.accepted} stood,"
+            f" {stats.tokens_per_pass:.2f} tokens a pass"
         )
-        named = ((name, share) for name, share in tally.sources.items() if name)
+        named = ((name, share) for name, share in stats.sources.items() if name)
         parts += [f"{name}: {share.accepted} of {share.drafted} stood" for name, share in named]
     return " | ".join(parts)

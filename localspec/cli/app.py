@@ -7,27 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import (
-    agent,
-    bench,
-    build,
-    chat,
-    config,
-    console,
-    devices,
-    doctor,
-    export,
-    import_model,
-    listing,
-    parts,
-    prune_draft,
-    pull,
-    quantize,
-    remove,
-    show,
-    tune,
-    verify,
-)
+from localspec.cli import agent, chat, config, console
+from localspec.cli.drafts import build, prune_draft, quantize
+from localspec.cli.machine import bench, devices, doctor, parts, tune
+from localspec.cli.models import export, import_model, listing, pull, remove, show, verify
 from localspec.errors import LocalspecError, UsageError
 
 INTERRUPTED = 130

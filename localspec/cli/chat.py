@@ -17,10 +17,10 @@ from localspec.errors import BadValue, EmptyPrompt, PromptError
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
-    from localspec.choosing import Choice
     from localspec.cli.talk.attach import Attached
     from localspec.library import Library
-    from localspec.sessions import Kept, Sessions
+    from localspec.runtime.resolution import Choice
+    from localspec.state.conversations import Kept, Sessions
 
 DEFAULT_MODEL = "smollm2-135m"
 HELP = """Answer a prompt, or talk.
@@ -34,7 +34,7 @@ EPILOG = """Examples:
 
   cat app.py | localspec chat qwen2.5-coder-1.5b "Explain this" --stats
 
-  localspec chat ./model.gguf "..." --draft ngram:longest=4 --lookahead fixed:tokens=3 --json"""
+  localspec chat ./model.gguf "..." --draft ngram:longest=4 --draft-length fixed:tokens=3 --json"""
 
 
 def chat(
@@ -43,7 +43,7 @@ def chat(
     ] = None,
     prompt: Annotated[str | None, typer.Argument(help="What to answer.", show_default=False)] = None,
     draft: options.Draft = "auto",
-    lookahead: options.Lookahead = "measured",
+    draft_length: options.DraftLengthPolicy = "adaptive",
     verifier: Annotated[str, typer.Option(help="How guesses are checked: exact or rejection.")] = "exact",
     decoding: Annotated[
         str, typer.Option(help="How to write: standard, or another text: contrastive:alpha=0.6,k=4.")
@@ -126,15 +126,15 @@ def chat(
     if raw:
         refuse_beside_raw(system, think)
     from localspec.chat import Chat, sampling_of
-    from localspec.choosing import Choice
     from localspec.cli.talk import attach
     from localspec.library import Library, Terminal
-    from localspec.runtime import Runtime
-    from localspec.sessions import Sessions
+    from localspec.runtime.generation import Runtime
+    from localspec.runtime.resolution import Choice
+    from localspec.state.conversations import Sessions
 
     form = form_of(json_schema, grammar)
     given = given_sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    choice = Choice(engine, draft, lookahead, verifier, device, threads, decoding)
+    choice = Choice(engine, draft, draft_length, verifier, device, threads, decoding)
     choice = checked(choice, given, seed, form)
     files = list(map(attach.read, file or ()))
     library = Library()
@@ -220,7 +220,7 @@ def given_sampling(
 
 def checked(choice: Choice, given: dict[str, Any], seed: int | None, form: str | None) -> Choice:
     """Return a choice, tuned where nothing was asked for; raises what a wrong one raises."""
-    from localspec.choosing import STANDARD, Choice
+    from localspec.runtime.resolution import STANDARD, Choice
 
     choice = replace(choice, tuned=choice == Choice())  # what was asked for is not second-guessed
     choice.check()
@@ -273,7 +273,7 @@ def show_sessions(as_json: bool) -> None:
     """Print the conversations that are kept, the latest first."""
     from localspec.cli.talk.screen import printable
     from localspec.library import Library
-    from localspec.sessions import Sessions
+    from localspec.state.conversations import Sessions
 
     found = Sessions(Library().home / "sessions.db").all()
     if as_json:
@@ -293,7 +293,7 @@ def described(kept: Kept) -> dict[str, Any]:
 
 def form_of(json_schema: Path | None, grammar: Path | None) -> str | None:
     """Return the grammar that an answer is held to; raises BadValue for files that are none."""
-    from localspec.grammar import read_grammar, read_schema
+    from localspec.output.grammar import read_grammar, read_schema
 
     if json_schema and grammar:
         raise BadValue("`--json-schema` and `--grammar` exclude each other", "Leave one of them out")
@@ -328,10 +328,10 @@ def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
     """Print one answer."""
     from localspec.cli.talk.screen import stream, writer
 
-    answer, rounds = talk.ask(text)
+    answer, steps = talk.ask(text)
     if as_json:
-        with closing(rounds):
-            for _ in rounds:
+        with closing(steps):
+            for _ in steps:
                 pass
         values, said = as_values(answer, talk.runtime), talk.messages[-1]
         if thought := said.get("reasoning_content"):
@@ -339,6 +339,6 @@ def once(talk: Chat, text: str, *, stats: bool, as_json: bool) -> None:
         print(json.dumps(values, ensure_ascii=False))
     else:
         out = writer(sys.stdout, markdown=False, thoughts=True)
-        for _ in stream(rounds, out, thinking=talk.splitter()):
+        for _ in stream(steps, out, thinking=talk.splitter()):
             pass
     after(answer, talk, stats)

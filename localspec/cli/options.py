@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-Lookahead = Annotated[str, typer.Option(help="How far to guess: see `localspec parts`.")]
+DraftLengthPolicy = Annotated[str, typer.Option(help="How far to guess: see `localspec parts`.")]
 Engine = Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.")]
 Device = Annotated[
     str | None, typer.Option(help="CPU, GPU, cuda ...: see `localspec devices`.", show_default="auto")

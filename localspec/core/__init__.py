@@ -1,1 +1,1 @@
-"""The loop and its laws: token ids and numpy only."""
+"""The decoding loop and its laws: token ids and numpy only."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.core.contracts import Portable, Rows, Session, Tokens
+from localspec.core.contracts import ExportableSession, Session
+from localspec.core.types import Logits, Tokens, shared_prefix
 
 
 class Cursor:
@@ -24,7 +25,7 @@ class Cursor:
         self.pieces = 0
         self._unsure = False  # an interrupt may have left more in the session than `tokens`
 
-    def read(self, tokens: Tokens, rows: int = 1) -> Rows:
+    def read(self, tokens: Tokens, rows: int = 1) -> Logits:
         """Return logits [rows, vocab] after each of the last `rows` tokens of the text `tokens`.
 
         Effects: the session holds `tokens` afterwards. Raises ContextFull; what was read before still holds.
@@ -43,11 +44,11 @@ class Cursor:
     @property
     def portable(self) -> bool:
         """Tell whether the session gives and takes pieces."""
-        return isinstance(self.session, Portable) and self.chunk % self.session.grain == 0
+        return isinstance(self.session, ExportableSession) and self.chunk % self.session.grain == 0
 
     def piece(self, number: int) -> bytes:
         """Return what the session holds of one of the `pieces`."""
-        assert isinstance(self.session, Portable)
+        assert isinstance(self.session, ExportableSession)
         return self.session.saved(number * self.chunk, (number + 1) * self.chunk)
 
     def load(self, tokens: Tokens, piece: bytes) -> None:
@@ -55,7 +56,7 @@ class Cursor:
 
         Raises ContextFull, and ValueError for what is no such piece.
         """
-        assert isinstance(self.session, Portable)
+        assert isinstance(self.session, ExportableSession)
         assert len(self.tokens) == self.pieces * self.chunk
         held = self._claim_nothing()
         self.session.load(piece, self.chunk)
@@ -70,7 +71,7 @@ class Cursor:
         self._claim(held)
         return kept
 
-    def _forward(self, tokens: Tokens, rows: int) -> Rows:
+    def _forward(self, tokens: Tokens, rows: int) -> Logits:
         held = self._claim_nothing()
         try:
             logits = self.session.forward(tokens, rows)
@@ -94,19 +95,3 @@ class Cursor:
         self.tokens = held
         self.pieces = min(self.pieces, len(held) // self.chunk)
         self._unsure = False
-
-
-def shared_prefix(left: Tokens, right: Tokens) -> int:
-    """Return how many tokens two texts share at their start, by halving: slices compare at C speed."""
-    if len(left) > len(right):
-        left, right = right, left
-    low, high = 0, len(left)
-    if left == right[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import perf_counter
 
-from localspec.core.contracts import Drafter, Guess, Lookahead, Offer, Round, Tokens, Verifier
+from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
-from localspec.core.settle import Settler
+from localspec.core.stop import OutputProcessor
+from localspec.core.types import Guess, LazyGuess, Step, Tokens
 
 GRAMMAR = "grammar"  # the source of guesses that a constraint forces
 
@@ -17,11 +18,11 @@ def decode(
     prompt: Tokens,
     target: Cursor,
     drafter: Drafter,
-    lookahead: Lookahead,
+    draft_length: DraftLengthPolicy,
     verifier: Verifier,
     sampler: Sampler,
-    settler: Settler,
-) -> Iterator[Round]:
+    processor: OutputProcessor,
+) -> Iterator[Step]:
     """Yield the rounds of the answer to `prompt` until one has a finish.
 
     Effects: `target` holds the prompt and the answer, perhaps with rejected guesses behind. Raises what the
@@ -30,7 +31,7 @@ def decode(
     text = list(prompt)
     while True:
         started = perf_counter()
-        draft, costs = guesses(text, drafter, lookahead, sampler, settler.room - 1)
+        draft, costs = guesses(text, drafter, draft_length, sampler, processor.room - 1)
         guessed = perf_counter()
         whole = text + [guess.token for guess in draft]
         rows = target.read(whole, len(draft) + 1)
@@ -39,29 +40,29 @@ def decode(
         verified = perf_counter()
         drafter.observe(whole, rows, verdict)
         observed = perf_counter()
-        settled = settler.settle([*(guess.token for guess in draft[: verdict.accepted]), verdict.token])
-        text += settled.tokens
-        last = Round(
-            tokens=settled.tokens,
+        processed = processor.settle([*(guess.token for guess in draft[: verdict.accepted]), verdict.token])
+        text += processed.tokens
+        last = Step(
+            tokens=processed.tokens,
             drafted=len(draft),
-            accepted=min(verdict.accepted, len(settled.tokens)),
+            accepted=min(verdict.accepted, len(processed.tokens)),
             draft_seconds=guessed - started + observed - verified,
             target_seconds=checked - guessed,
-            text=settled.text,
-            finish=settled.finish,
+            text=processed.text,
+            finish=processed.finish,
             draft=tuple(draft),
             costs=costs,
         )
-        lookahead.learn(last)
+        draft_length.learn(last)
         yield last
-        if settled.finish is not None:
+        if processed.finish is not None:
             return
 
 
 def guesses(
-    tokens: Tokens, drafter: Drafter, lookahead: Lookahead, sampler: Sampler, most: int
+    tokens: Tokens, drafter: Drafter, draft_length: DraftLengthPolicy, sampler: Sampler, most: int
 ) -> tuple[list[Guess], tuple[float, ...]]:
-    """Return a draft after `tokens` and the seconds of each guess, at most as many as the lookahead wants.
+    """Return a draft after `tokens` and the seconds of each guess, as long as the policy wants more.
 
     An offer that is refused costs nothing, and the drafter may have another guess; a guess that is refused
     ends the draft.
@@ -75,7 +76,7 @@ def guesses(
     )
     started = perf_counter()
     while len(draft) < most and (step := next(steps, None)) is not None:
-        wanted = lookahead.wants_more(draft, step)
+        wanted = draft_length.wants_more(draft, step)
         if not wanted and isinstance(step, Guess):
             break
         guess = drawn(step) if wanted else None
@@ -89,7 +90,7 @@ def guesses(
 
 def _steps_within(
     tokens: Tokens, draft: list[Guess], drafter: Drafter, sampler: Sampler
-) -> Iterator[Guess | Offer]:
+) -> Iterator[Guess | LazyGuess]:
     """Yield what the constraint forces, which costs nothing, and the drafter's steps between.
 
     `draft` are the guesses that were taken so far. A guess that the constraint forbids ends the draft.
@@ -111,6 +112,22 @@ def _steps_within(
             return
 
 
-def drawn(step: Guess | Offer) -> Guess | None:
+def drawn(step: Guess | LazyGuess) -> Guess | None:
     """Return the guess of a step; that of an offer is paid for."""
     return step if isinstance(step, Guess) else step.draw()
+
+
+def run_decoding(prompt: Tokens, decoding: Decoding, processor: OutputProcessor) -> Iterator[Step]:
+    """Yield the rounds of the answer to `prompt` until one has a finish; raises what the engine raises.
+
+    A round's `target_seconds` are all that choosing its token took, however many passes that were.
+    """
+    text = list(prompt)
+    finish = None
+    while finish is None:
+        started = perf_counter()
+        token = decoding.choose(text)
+        seconds = perf_counter() - started
+        tokens, piece, finish = processor.settle([token])
+        text += tokens
+        yield Step(tokens, 0, 0, draft_seconds=0.0, target_seconds=seconds, text=piece, finish=finish)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.core.contracts import Engine, Row
-from localspec.core.cursor import Cursor, shared_prefix
+from localspec.core.contracts import Engine
+from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
+from localspec.core.types import Row, shared_prefix
 
 # What two widths of a pass may differ by, in logits. An engine that rounds activations to int8 rounds one
 # token and several in different ways: the largest gap seen at a difference is 0.32. Without that rounding

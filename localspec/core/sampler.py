@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +10,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.contracts import Constraint, Distribution, Guess, Row, Tokens
-from localspec.core.cursor import shared_prefix
+from localspec.core.types import Distribution, Guess, Row, Tokens, shared_prefix
 from localspec.errors import BadValue
 
 SHARES = (1e-2, 1e-4)  # of the highest weight: bounds of a nucleus to try
 BLOCK = 64  # logits a block whose maxima bound the top-k from below
+
+
+class Constraint(ABC):
+    """What an answer may be, token by token, such as a grammar.
+
+    Any answer may be asked about, in any order: it is followed from what it shares with the last one.
+    """
+
+    @abstractmethod
+    def allowed(self, answer: Tokens) -> NDArray[np.bool_] | None:
+        """Return which tokens [vocab] may come after `answer`; None where all may, as after its end."""
+
+    @abstractmethod
+    def forced(self, answer: Tokens) -> Tokens:
+        """Return tokens that spell what must come after `answer`, none where several things may come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.contracts import Decoding, HiddenStates, Row, Rows, Tokens
+from localspec.core.contracts import Decoding, HiddenStates
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import top
+from localspec.core.types import Logits, Row, Tokens
 from localspec.errors import BadValue
 from localspec.plugins import Option
 
@@ -76,7 +77,7 @@ class Contrastive(Decoding):
         return row, self._session.hidden()[-1].copy()
 
 
-def scores(probs: NDArray[np.float64], states: Rows, before: Rows, alpha: float) -> NDArray[np.float64]:
+def scores(probs: NDArray[np.float64], states: Logits, before: Logits, alpha: float) -> NDArray[np.float64]:
     """Return the scores [k] of candidates by their `probs` [k] and hidden `states` [k, width].
 
     (1 - alpha) p(v | x) - alpha max_j cos(h_v, h_j) over the states `before` [tokens, width]: Su et al. 2022,
@@ -87,9 +88,9 @@ def scores(probs: NDArray[np.float64], states: Rows, before: Rows, alpha: float)
     return found
 
 
-def normed(states: Rows) -> Rows:
+def normed(states: Logits) -> Logits:
     """Return vectors [n, width] of length 1."""
-    found: Rows = states / np.linalg.norm(states, axis=1, keepdims=True)
+    found: Logits = states / np.linalg.norm(states, axis=1, keepdims=True)
     return found
 
 

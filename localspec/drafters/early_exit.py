@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from localspec.core.contracts import Drafter, EarlyExit, Guess, Offer, Tokens
+from localspec.core.contracts import Drafter, EarlyExit
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
+from localspec.core.types import Guess, LazyGuess, Tokens
 from localspec.errors import BadValue, ContextFull
 from localspec.plugins import Option
 
@@ -36,7 +37,7 @@ class EarlyExitDraft(Drafter):
         """Return the engine's `exit`: the layer that guesses."""
         return {"exit": options["layer"]}
 
-    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Offer]:
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[LazyGuess]:
         """Offer what the first layers expect, a pass through them a guess, as far as the context goes."""
         text = list(tokens)
 
@@ -53,6 +54,6 @@ class EarlyExitDraft(Drafter):
 
         while True:
             length = len(text)
-            yield Offer(draw)
+            yield LazyGuess(draw)
             if len(text) == length:
                 return

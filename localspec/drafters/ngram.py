@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from localspec.core.contracts import Drafter, Guess, Tokens
-from localspec.core.cursor import Cursor, shared_prefix
+from localspec.core.contracts import Drafter
+from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
+from localspec.core.types import Guess, Tokens, shared_prefix
 from localspec.errors import BadValue
 from localspec.plugins import Option
 

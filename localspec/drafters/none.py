@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localspec.core.contracts import Drafter, Guess, Tokens
+from localspec.core.contracts import Drafter
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
+from localspec.core.types import Guess, Tokens
 
 
 class NoDraft(Drafter):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from localspec.core.contracts import Drafter, Guess, Rows, Tokens, Verdict
+from localspec.core.contracts import Drafter
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
+from localspec.core.types import Guess, Logits, Tokens, Verdict
 from localspec.plugins import Option
 
 PRIOR = 0.4  # share that is taken to stand before any has been judged
@@ -44,7 +45,7 @@ class RecycleDraft(Drafter):
             yield Guess(token, None, (self._stood[seen] + PRIOR * DOUBT) / (self._judged[seen] + DOUBT))
             found = self._next.get(token)
 
-    def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
+    def observe(self, tokens: Tokens, rows: Logits, verdict: Verdict) -> None:
         """Keep what the target said after each token, and judge what stood there.
 
         That is the text as far as guesses stood, and no row need be searched for it. Behind a rejected guess

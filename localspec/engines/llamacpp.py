@@ -11,13 +11,14 @@ from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Engine, Portable, Rows, Session, Tokens
+from localspec.core.contracts import Engine, ExportableSession, Session
+from localspec.core.types import Logits, Tokens
 from localspec.errors import (
     BadValue,
     ContextFull,
     DriverFailed,
 )
-from localspec.formats.llama import WORDS, cores, free_context, open_weights, reason, undisturbed
+from localspec.formats.gguf.libllama import WORDS, cores, free_context, open_weights, reason, undisturbed
 from localspec.plugins import Option
 
 FIRST = 1024  # tokens of a new session's cache; it doubles when it is full
@@ -96,7 +97,7 @@ class LlamaCppSession(Session):
             logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )  # without positions: llama.cpp goes on where its memory ends
 
-    def forward(self, tokens: Tokens, rows: int) -> Rows:
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return a view [rows, vocab] of llama.cpp's logits, a copy above ROWS rows.
 
         Raises DriverFailed when llama.cpp cannot read them; the session then holds what it held, or nothing.
@@ -108,7 +109,7 @@ class LlamaCppSession(Session):
         if total == held:
             return np.empty((0, self._engine.vocab), np.float32)
         context = self._with_room(total)
-        parts: list[Rows] = []
+        parts: list[Logits] = []
         at = 0
         with context.busy:
             for size, wanted in pieces(len(tokens), rows, self._engine.batch):
@@ -167,7 +168,7 @@ class LlamaCppSession(Session):
             )
 
 
-class LlamaCppPortableSession(LlamaCppSession, Portable):
+class LlamaCppPortableSession(LlamaCppSession, ExportableSession):
     """One text of which the cache holds every token by itself."""
 
     grain = 1
@@ -239,7 +240,7 @@ class Context:
         finally:
             self._llama.llama_memory_seq_rm(self.memory, MOVING, -1, -1)
 
-    def rows(self, count: int, vocab: int) -> Rows:
+    def rows(self, count: int, vocab: int) -> Logits:
         """Return the last pass's logits [count, vocab]: a view that keeps this context alive."""
         if not count:
             return np.empty((0, vocab), np.float32)

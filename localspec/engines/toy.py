@@ -8,8 +8,9 @@ from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Engine, HiddenStates, Rows, Session, Tokens
-from localspec.core.split import SplitSession
+from localspec.core.contracts import Engine, HiddenStates, Session
+from localspec.core.sessions import SplitSession
+from localspec.core.types import Logits, Tokens
 from localspec.errors import ContextFull, no_such_layer, not_together
 from localspec.plugins import Option
 
@@ -50,10 +51,10 @@ class Toy(Engine):
         shape = (STATES, width)
         rows = np.random.default_rng(seed).normal(scale=2.0, size=shape)
         blur = np.random.default_rng(seed + 1).normal(scale=1.0, size=shape)
-        self.table: Rows = (rows + noise * blur).astype(np.float32)
+        self.table: Logits = (rows + noise * blur).astype(np.float32)
         blur = np.random.default_rng(seed + 2).normal(scale=1.0, size=shape)
-        self.exits: Rows = (self.table + (1 - exit / LAYERS) * blur).astype(np.float32)
-        self.states: Rows = np.random.default_rng(seed + 3).normal(size=(STATES, WIDTH)).astype(np.float32)
+        self.exits: Logits = (self.table + (1 - exit / LAYERS) * blur).astype(np.float32)
+        self.states: Logits = np.random.default_rng(seed + 3).normal(size=(STATES, WIDTH)).astype(np.float32)
         self._session = ToySplitSession if exit else ToyHiddenSession if hidden else ToySession
 
     def session(self) -> Session:
@@ -68,7 +69,7 @@ class ToySession(Session):
         self._engine = engine
         self._states = [1]
 
-    def forward(self, tokens: Tokens, rows: int) -> Rows:
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return logits [rows, vocab]."""
         length = len(self._states) - 1 + len(tokens)
         if length > self._engine.context:
@@ -89,7 +90,7 @@ class ToySession(Session):
 class ToyHiddenSession(ToySession, HiddenStates):
     """Keeps the hash after each token, and has a vector for each."""
 
-    def hidden(self) -> Rows:
+    def hidden(self) -> Logits:
         """Return the hidden states [tokens, width]."""
         return self._engine.states[self._states[1:]]
 
@@ -108,10 +109,10 @@ class ToySplitSession(SplitSession):
             self._states.append(_next(self._states[-1], token))
         return self._states[at + 1 :]
 
-    def _rest(self, hidden: Sequence[int], at: int, rows: int) -> Rows:
+    def _rest(self, hidden: Sequence[int], at: int, rows: int) -> Logits:
         return self._engine.table[list(hidden[len(hidden) - rows :])]
 
-    def _leave(self, hidden: Sequence[int]) -> Rows:
+    def _leave(self, hidden: Sequence[int]) -> Logits:
         return self._engine.exits[list(hidden)]
 
     def _kept(self, length: int) -> int:

@@ -1,1 +1,1 @@
-"""Reading what models are stored in: weights, vocabularies and chat templates."""
+"""Reading and writing what model files hold."""

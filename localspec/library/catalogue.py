@@ -72,7 +72,7 @@ class Entry:
                 source
                 for key, source in there.items()
                 if form in (None, name)
-                and (precision is None or key in wanted or _rounds(name, precision, form))
+                and (precision is None or key in wanted or _steps(name, precision, form))
             ]
         return found
 
@@ -119,15 +119,15 @@ def offers(name: str, precision: str | None, form: str | None) -> tuple[Source, 
     entry, known = found
     there = entry.offered(precision or known, form)
     if not there:
-        ways = [f"{kind} ({', '.join(sources)})" for kind, sources in entry.forms.items()]
+        argument_constraints = [f"{kind} ({', '.join(sources)})" for kind, sources in entry.forms.items()]
         raise BadValue(
             f"`{entry.name}` is not to be had as {' '.join(filter(None, (precision or known, form)))}",
-            f"There is {', '.join(ways)}; `localspec quantize` makes other bits of it",
+            f"There is {', '.join(argument_constraints)}; `localspec quantize` makes other bits of it",
         )
     return tuple(there)
 
 
-def _rounds(form: str, precision: str, wanted: str | None) -> bool:
+def _steps(form: str, precision: str, wanted: str | None) -> bool:
     """Tell whether weights of 16 bits will do: a graph of 8 can be made, or the folder itself is wanted."""
     return form == HF and (precision == "int8" or (precision == "fp16" and wanted == HF))
 

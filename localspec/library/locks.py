@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localspec.library import disk
+from localspec.library import storage
 from localspec.library.progress import Progress
 
 _PARTIAL = re.compile(r"\.(?P<name>.+)\.partial-\d+")
@@ -25,7 +25,7 @@ def locked(models: Path, name: str, progress: Progress) -> Iterator[None]:
     """Hold the lock of one model's name; say so when another process has it, and wait."""
     from filelock import FileLock, Timeout
 
-    with disk.writing(models):
+    with storage.writing(models):
         models.mkdir(parents=True, exist_ok=True)
         lock = FileLock(models / f".{name}.lock")
         try:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from localspec.errors import UnsupportedModel
-from localspec.library import disk
+from localspec.library import storage
 from localspec.library.sources import Source
 
 FILE = "model.toml"
@@ -79,7 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         import tomli_w
 
         self.check()
-        disk.write_whole(folder / FILE, tomli_w.dumps(_without_empty(msgspec.to_builtins(self))))
+        storage.write_whole(folder / FILE, tomli_w.dumps(_without_empty(msgspec.to_builtins(self))))
 
 
 def read(folder: Path) -> Manifest | None:

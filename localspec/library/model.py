@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.files import read_json
-from localspec.formats.template import ChatTemplate
+from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.library.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Model:
         return _optional(self.folder / "config.json")
 
     def _gguf_shape(self) -> dict[str, Any]:
-        from localspec.formats.gguf import GgufFile
+        from localspec.formats.gguf.file import GgufFile
 
         path = self.form("gguf")
         if path is None:

@@ -14,11 +14,13 @@ import msgspec
 
 from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.formats.files import weight_files
-from localspec.library import cache, catalogue, disk, manifest, whole
-from localspec.library.arrival import ROOM, Arrival, Graph
+from localspec.library import catalogue, manifest, storage
 from localspec.library.catalogue import Entry
-from localspec.library.fetch import fetch_first
-from localspec.library.hub import Ready, Takes
+from localspec.library.download import cache
+from localspec.library.download.fetch import fetch_first
+from localspec.library.download.hub import Ready, Takes
+from localspec.library.importing import completeness
+from localspec.library.importing.source import ROOM, Arrival, Graph
 from localspec.library.locks import locked, partial_of, sweep
 from localspec.library.manifest import Manifest, Place
 from localspec.library.model import FORMS, GRAPH, Model
@@ -49,7 +51,7 @@ def home() -> Path:
 
 def compiled_folder(model: Path) -> Path:
     """Where engines keep what they made of the model files in the folder `model`; it may not exist."""
-    return home() / "compiled" / disk.digest_of_text(str(model.resolve()))[:16]
+    return home() / "compiled" / storage.digest_of_text(str(model.resolve()))[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +93,16 @@ class Library:
         if found is None:
             return None
         found.check()
-        return whole.complete(folder, found)
+        return completeness.complete(folder, found)
 
     def all(self) -> list[Model]:
         """List every model that is whole, by name."""
-        return [model for folder, one in self._manifests() if (model := whole.complete(folder, one))]
+        return [model for folder, one in self._manifests() if (model := completeness.complete(folder, one))]
 
     def known(self) -> list[Model]:
         """List every model that has a manifest, whole or not."""
         return [
-            Model(one.name, Path(one.folder) if one.folder else folder, one, whole.draft_of(one))
+            Model(one.name, Path(one.folder) if one.folder else folder, one, completeness.draft_of(one))
             for folder, one in self._manifests()
         ]
 
@@ -197,10 +199,10 @@ class Library:
         if found is None:
             known = [model.name for model in self.all()]
             raise UnknownModel(f"`{name}` is not in the library", suggestion(name, known))
-        with locked(self.models, found.name, progress), disk.writing(self.models):
+        with locked(self.models, found.name, progress), storage.writing(self.models):
             gone, compiled = partial_of(self.models, found.name), compiled_folder(found.folder)
             (self.models / found.name).rename(gone)
-            freed = disk.freeable(gone) + disk.freeable(compiled)
+            freed = storage.freeable(gone) + storage.freeable(compiled)
             shutil.rmtree(gone)
             shutil.rmtree(compiled, ignore_errors=True)
         return freed
@@ -217,14 +219,14 @@ class Library:
             if found.form("openvino"):
                 return found
             partial = partial_of(self.models, model.name)
-            with disk.writing(self.models, needed), _removed_on_failure(partial):
-                disk.check_room(self.models, needed)
+            with storage.writing(self.models, needed), _removed_on_failure(partial):
+                storage.check_room(self.models, needed)
                 partial.mkdir()
                 facts = arrival.graph(partial, progress, graph)
                 files = {path.name: path for path in partial.iterdir()}
                 sizes = {name: path.stat().st_size for name, path in files.items()}
-                digests = {name: disk.digest_of(path, progress) for name, path in files.items()}
-                disk.sync_folder(partial)
+                digests = {name: storage.digest_of(path, progress) for name, path in files.items()}
+                storage.sync_folder(partial)
                 for name, path in files.items():
                     path.replace(model.folder / name)
                 partial.rmdir()
@@ -285,13 +287,13 @@ class Library:
         """Raise StorageError, before anything is fetched, where a graph of it would not fit here."""
         made = 0 if takes.kind == "openvino" or graph == "no" else int(ROOM * takes.size)
         shared = cache.on_disk_of(self.models)
-        disk.check_room(self.models, made + takes.download * shared)
+        storage.check_room(self.models, made + takes.download * shared)
 
     def _from_path(self, path: Path, progress: Progress, graph: Graph) -> Model:
         if path.is_file():
             return self._from_gguf(path, progress, graph)
         if (path / GRAPH).is_file():
-            return whole.in_place(path)
+            return completeness.in_place(path)
         if path.is_dir():
             return self._from_folder(path, progress, graph)
         hint = f"Did you mean `hf:{path}`?" if _REPOSITORY.fullmatch(path.as_posix()) else "Check the path"
@@ -299,11 +301,11 @@ class Library:
 
     def _from_gguf(self, path: Path, progress: Progress, graph: Graph) -> Model:
         """Import a GGUF file once; later its size and time are enough, or its digest at another place."""
-        with disk.reading(path):
+        with storage.reading(path):
             place = Place.of(path)
             if found := self._by_places([place]):
                 return found
-            digest = disk.digest_of(path, progress, f"Reading {path.name}")
+            digest = storage.digest_of(path, progress, f"Reading {path.name}")
         entry = catalogue.by_digest(digest)
         free = entry is not None and not (self.models / entry.name).exists()
         name = entry.name if entry and free else f"{path.stem}-{digest[:8]}"
@@ -317,7 +319,7 @@ class Library:
         places = [Place.of(file) for file in weight_files(path)]
         if found := self._by_places(places):
             return found
-        name = f"{path.resolve().name}-{disk.digest_of_text(repr(places))[:8]}"
+        name = f"{path.resolve().name}-{storage.digest_of_text(repr(places))[:8]}"
         with locked(self.models, name, progress):
             return self.find(name) or self.import_arrival(
                 name, Arrival.given("safetensors", path), progress, graph
@@ -336,7 +338,7 @@ class Library:
         """Remember that the model's file also lies at `place`, so that it is not hashed again."""
         others = [old for old in model.manifest.places if old.path != place.path]
         updated = msgspec.structs.replace(model.manifest, places=[*others, place])
-        with disk.writing(self.models):
+        with storage.writing(self.models):
             updated.write(self.models / model.name)
         return Model(model.name, model.folder, updated, model.draft)
 
@@ -349,11 +351,11 @@ class Library:
     def _make(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int) -> Model:
         """Make a model's folder beside its final place, then rename it; the lock of `name` is held."""
         partial, final = partial_of(self.models, name), self.models / name
-        with disk.writing(self.models, needed), _removed_on_failure(partial):
-            disk.check_room(self.models, needed)
+        with storage.writing(self.models, needed), _removed_on_failure(partial):
+            storage.check_room(self.models, needed)
             partial.mkdir()
-            whole.described(fill(partial), partial, progress).write(partial)
-            disk.sync_folder(partial)
+            completeness.described(fill(partial), partial, progress).write(partial)
+            storage.sync_folder(partial)
             if final.exists():  # it is not whole, or we would not be here
                 shutil.rmtree(final)
             partial.rename(final)

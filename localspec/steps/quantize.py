@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from localspec.core.contracts import Artifact, Site, Step
-from localspec.core.judging import promise
+from localspec.drafting.agreement import promise
+from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
 from localspec.errors import BadValue
-from localspec.formats.compressing import METHODS, PLAIN, SMOOTH, compress
 from localspec.formats.files import copy_beside
-from localspec.formats.ir import save
-from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading, by_turns
+from localspec.formats.graph.compress import METHODS, PLAIN, SMOOTH, compress
+from localspec.formats.graph.ir import save
+from localspec.formats.graph.paged import read_stateful
+from localspec.formats.graph.runner import Reading, by_turns
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -20,7 +20,7 @@ AUTO = "auto"
 SHOWN = 32  # texts of the target that a method looks at
 
 
-class Quantize(Step):
+class Quantize(BuildStep):
     """Rounds weights to 8 or 4 bits with a scale for each group of columns; 16 leaves them as they are.
 
     `auto` takes 4 or 8, whichever promises the higher speed-up on the target's own texts: fewer bits are
@@ -32,7 +32,7 @@ class Quantize(Step):
 
     def __init__(
         self,
-        site: Site,
+        site: BuildContext,
         *,
         bits: Annotated[str, Option("bits of a weight: 4, 8, 16, or auto for what pays most")] = "4",
         group: Annotated[int, Option("columns that share a scale, of 4 bits", least=32, most=1024)] = 64,

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.contracts import Artifact, Site, Step, Text
-from localspec.core.cutting import between, worth
-from localspec.core.judging import agreed
+from localspec.drafting.agreement import agreed
+from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, Text
+from localspec.drafting.speedup import between, worth
 from localspec.errors import BadValue
-from localspec.formats import surgery
 from localspec.formats.files import copy_beside
-from localspec.formats.ir import save
-from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading, by_turns
+from localspec.formats.graph import surgery
+from localspec.formats.graph.ir import save
+from localspec.formats.graph.paged import read_stateful
+from localspec.formats.graph.runner import Reading, by_turns
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -29,7 +29,7 @@ AUTO, ALL = "auto", "all"
 SIZES = (16_384, 32_768, 65_536)  # numbers of tokens that are tried
 
 
-class TrimVocab(Step):
+class TrimVocab(BuildStep):
     """Keeps the head's rows for tokens that the target writes or may write; the embedding stays whole.
 
     FR-Spec (Zhao et al. 2025) ranks tokens by how often a corpus has them. Here a token's rank is the better
@@ -39,7 +39,7 @@ class TrimVocab(Step):
 
     def __init__(
         self,
-        site: Site,
+        site: BuildContext,
         *,
         tokens: Annotated[str, Option("how many are kept, all, or auto for what pays most")] = AUTO,
     ) -> None:

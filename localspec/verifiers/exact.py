@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.core.contracts import Guess, Rows, Tokens, Verdict, Verifier
+from localspec.core.contracts import Verifier
 from localspec.core.sampler import Sampler
+from localspec.core.types import Guess, Logits, Tokens, Verdict
 
 
 class Exact(Verifier):
@@ -16,7 +17,7 @@ class Exact(Verifier):
     at least (1 - d) / (1 + d), where d is their total variation distance (Daliri et al. 2025, theorem 1).
     """
 
-    def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Rows, sampler: Sampler) -> Verdict:
+    def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Logits, sampler: Sampler) -> Verdict:
         """Return the number of guesses that agree and the target's choice after them."""
         before = list(tokens)
         for accepted, guess in enumerate(draft):

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from localspec.core.contracts import Distribution, Guess, Rows, Tokens, Verdict, Verifier
+from localspec.core.contracts import Verifier
 from localspec.core.sampler import Sampler
+from localspec.core.types import Distribution, Guess, Logits, Tokens, Verdict
 
 
 class Rejection(Verifier):
@@ -21,7 +22,7 @@ class Rejection(Verifier):
 
     coupled: ClassVar[bool] = False
 
-    def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Rows, sampler: Sampler) -> Verdict:
+    def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Logits, sampler: Sampler) -> Verdict:
         """Return the number of guesses that stand and a token from the residual, or from p after all."""
         before = list(tokens)
         for accepted, guess in enumerate(draft):

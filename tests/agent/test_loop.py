@@ -19,8 +19,8 @@ from localspec.agent.loop import (
     TRIES,
     Agent,
     Called,
-    Course,
     Finished,
+    LoopGuard,
     Returned,
     Said,
     Stepped,
@@ -30,11 +30,11 @@ from localspec.agent.loop import (
     reading,
 )
 from localspec.agent.permission import KINDS, Permission
-from localspec.choosing import Choice
-from localspec.core.contracts import Call
 from localspec.errors import BadValue, EmptyPrompt
 from localspec.library import Library, Silent
-from localspec.runtime import Runtime
+from localspec.output.tool_calls import Call
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
 from localspec.tools import Tool, ToolFailed, tool
 
 SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
@@ -55,52 +55,52 @@ def returned(call: Call, *, failed: bool = False, allowed: bool = True) -> Retur
 
 
 def test_after_a_failure_it_may_not_give_up_at_once() -> None:
-    course = Course()
-    assert course.barred == set()
+    guard = LoopGuard()
+    assert guard.barred == set()
     for at in range(TRIES):
-        course.note(returned(Call("read_file", {"path": str(at)}), failed=True), READS)
-        assert course.barred == {FINAL}
-    course.note(returned(Call("read_file", {"path": "b"}), failed=True), READS)
-    assert course.barred == set()
+        guard.note(returned(Call("read_file", {"path": str(at)}), failed=True), READS)
+        assert guard.barred == {FINAL}
+    guard.note(returned(Call("read_file", {"path": "b"}), failed=True), READS)
+    assert guard.barred == set()
 
 
 def test_a_success_and_a_refusal_of_the_user_let_it_answer() -> None:
-    course = Course()
-    course.note(returned(READ, failed=True), READS)
-    course.note(returned(Call("read_file", {"path": "b"})), READS)
-    assert course.barred == set()
-    course.note(returned(WRITE, failed=True, allowed=False), WRITES)
-    assert course.barred == set()
+    guard = LoopGuard()
+    guard.note(returned(READ, failed=True), READS)
+    guard.note(returned(Call("read_file", {"path": "b"})), READS)
+    assert guard.barred == set()
+    guard.note(returned(WRITE, failed=True, allowed=False), WRITES)
+    assert guard.barred == set()
 
 
 def test_the_same_call_is_not_made_again_until_something_was_changed() -> None:
-    course = Course()
-    course.check(READ)
-    course.note(returned(READ), READS)
+    guard = LoopGuard()
+    guard.check(READ)
+    guard.note(returned(READ), READS)
     with pytest.raises(ToolFailed, match="exactly this before"):
-        course.check(READ)
-    course.note(returned(READ, failed=True), READS)
-    assert course.barred == {FINAL, "read_file"}
-    course.note(returned(WRITE), WRITES)
-    course.check(READ)
-    assert not course.stuck
+        guard.check(READ)
+    guard.note(returned(READ, failed=True), READS)
+    assert guard.barred == {FINAL, "read_file"}
+    guard.note(returned(WRITE), WRITES)
+    guard.check(READ)
+    assert not guard.stuck
 
 
 def test_who_runs_in_circles_is_stopped() -> None:
-    course = Course()
-    course.note(returned(READ), READS)
+    guard = LoopGuard()
+    guard.note(returned(READ), READS)
     for _ in range(AGAIN):
-        assert not course.stuck
+        assert not guard.stuck
         with pytest.raises(ToolFailed):
-            course.check(READ)
-    assert course.stuck
+            guard.check(READ)
+    assert guard.stuck
 
 
 def test_an_answer_is_read_into_thoughts_words_and_calls() -> None:
     written = '{"name": "read_file", "arguments": {"path": "a.py"}}'
     text = f"<think>Hm.</think>\nI look.\n<tool_call>\n{written}\n</tool_call>"
     turn = Turn()
-    events = list(reading(iter(text), plugins.part("dialects", "qwen").made_by(), turn, False))
+    events = list(reading(iter(text), plugins.part("tool_formats", "qwen").made_by(), turn, False))
     assert (turn.thought, turn.said, turn.calls) == ("Hm.", "I look.\n", [READ])
     assert "".join(one.text for one in events if isinstance(one, Said) and one.thought) == "Hm."
     message = turn.message()
@@ -115,14 +115,14 @@ def test_a_call_that_is_being_written_is_told_of() -> None:
         ' "arguments": {"path": "a.py"}}',
         "</tool_call>",
     ]
-    events = list(reading(iter(pieces), plugins.part("dialects", "qwen").made_by(), Turn(), False))
+    events = list(reading(iter(pieces), plugins.part("tool_formats", "qwen").made_by(), Turn(), False))
     assert events == [Said("I look."), Working(len(pieces[1])), Working(len(pieces[1] + pieces[2]))]
 
 
 def test_a_thought_that_never_ends_is_no_answer() -> None:
     turn = Turn()
     events = list(
-        reading(iter(["<think>Hm", ". </th"]), plugins.part("dialects", "qwen").made_by(), turn, False)
+        reading(iter(["<think>Hm", ". </th"]), plugins.part("tool_formats", "qwen").made_by(), turn, False)
     )
     assert (turn.thought, turn.said, turn.calls) == ("Hm. </th", "", [])
     assert all(one.thought for one in events if isinstance(one, Said))
@@ -260,6 +260,6 @@ def test_a_task_is_done_and_a_draft_leaves_it_as_it_is(tmp_path: Path) -> None:
         transcripts.append([answer.token_ids for answer in answers])
         if draft == "auto":
             assert sum(
-                one.tally.sources["grammar"].accepted for one in answers if "grammar" in one.tally.sources
+                one.stats.sources["grammar"].accepted for one in answers if "grammar" in one.stats.sources
             )
     assert transcripts[0] == transcripts[1]

@@ -1,4 +1,4 @@
-"""Two hundred calls, drawn at random under the grammars of the dialects: all are whole and fit."""
+"""Two hundred calls, drawn at random under the grammars of the tool-call formats: all are whole and fit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import jsonschema
 import letters
 import pytest
 
-from localspec import grammar, plugins
+from localspec import plugins
 from localspec.agent.loop import Turn, reading
-from localspec.core.tokenizer import TextStream
-from localspec.grammar import Grammar
+from localspec.core.text import TextStream
+from localspec.output import grammar
+from localspec.output.grammar import Grammar
 from localspec.tools import PART, Tool, tool
 
 CALLS = 200
@@ -64,13 +65,18 @@ def change(old: str, new: str) -> str:
     return old + new
 
 
-def ways() -> list[dict[str, dict[str, Any]]]:
+def argument_constraints() -> list[dict[str, dict[str, Any]]]:
     return [{"old": {PART: QUOTED}, "new": {"type": "string"}}]
 
 
 TOOLS = {
     one.name: one
-    for one in (tool(plan), tool(stop), Tool("book", "Book.", NESTED, print), tool(change, ways=ways))
+    for one in (
+        tool(plan),
+        tool(stop),
+        Tool("book", "Book.", NESTED, print),
+        tool(change, argument_constraints=argument_constraints),
+    )
 }
 
 
@@ -101,16 +107,16 @@ def drawn(found: Grammar, chance: random.Random) -> str:
     raise AssertionError(f"no end after {LONGEST} tokens: {text[-200:]}")
 
 
-@pytest.mark.parametrize("name", plugins.names("dialects"))
+@pytest.mark.parametrize("name", plugins.names("tool_formats"))
 def test_every_call_is_whole_and_fits_its_schema(name: str, words: Any) -> None:
-    dialect = plugins.part("dialects", name).made_by()
+    tool_format = plugins.part("tool_formats", name).made_by()
     schemas = [one.schema_now for one in TOOLS.values()]
-    source = dialect.grammar(schemas, TOKENIZER.token_to_id, must=True)
+    source = tool_format.grammar(schemas, TOKENIZER.token_to_id, must=True)
     called = set()
-    for seed in range(CALLS // len(plugins.names("dialects"))):
+    for seed in range(CALLS // len(plugins.names("tool_formats"))):
         text = drawn(Grammar(source, words), random.Random(seed))
         turn = Turn()
-        list(reading(iter([text]), dialect, turn, inside=False))
+        list(reading(iter([text]), tool_format, turn, inside=False))
         assert turn.calls, text
         for call in turn.calls:
             jsonschema.validate(call.arguments, TOOLS[call.name].parameters)

@@ -15,9 +15,9 @@ import models
 from localspec.agent import smolagents_model
 from localspec.agent.loop import Agent, Finished, Returned
 from localspec.agent.permission import Permission
-from localspec.choosing import Choice
 from localspec.library import Library, Silent
-from localspec.runtime import Runtime
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
 from localspec.tools import Tool, tool
 
 

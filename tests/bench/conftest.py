@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import models
-from localspec.choosing import Choice
 from localspec.library import Library, Silent
-from localspec.runtime import Runtime
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
 
 
 @pytest.fixture(scope="module")

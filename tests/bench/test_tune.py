@@ -12,9 +12,10 @@ import pytest
 import models
 from localspec.bench import suites, tune
 from localspec.bench.tune import Candidate, Tuner
-from localspec.choosing import Choice
-from localspec.library import Library, Model, Silent, tuned
-from localspec.runtime import Runtime
+from localspec.library import Library, Model, Silent
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
+from localspec.state import tuned
 
 PROMPTS = suites.load("quick")
 
@@ -65,7 +66,7 @@ def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner
     told = found.run()
     assert told.winner is not None
     assert told.winner.choice.draft == "suffix"
-    assert told.winner.choice.lookahead == "fixed:tokens=4"
+    assert told.winner.choice.draft_length == "fixed:tokens=4"
     assert told.gain is not None
     assert told.gain.low > 1.8
     found.keep(told)
@@ -81,7 +82,10 @@ def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner
 def test_an_engine_and_a_draft_join(tuner: Callable[..., Tuner]) -> None:
     told = tuner({"kv=u8 & fixed:tokens=8": 0.4, "kv=u8": 0.7, "fixed:tokens=8": 0.6}).run()
     assert told.winner is not None
-    assert (told.winner.choice.engine, told.winner.choice.lookahead) == ("openvino:kv=u8", "fixed:tokens=8")
+    assert (told.winner.choice.engine, told.winner.choice.draft_length) == (
+        "openvino:kv=u8",
+        "fixed:tokens=8",
+    )
 
 
 def test_the_default_stays_where_nothing_is_faster(tuner: Callable[..., Tuner], home: Path) -> None:
@@ -154,7 +158,7 @@ def test_a_tuning_is_of_one_machine_and_one_version(home: Path, monkeypatch: pyt
 
 def test_a_real_pair_is_measured_and_its_text_compared(home: Path) -> None:
     made = Tuner(models.SMALL, PROMPTS, Library(home), Silent(), seconds=1000.0, tokens=8)
-    candidate = Candidate(Choice(draft="ngram", lookahead="fixed:tokens=2"))
+    candidate = Candidate(Choice(draft="ngram", draft_length="fixed:tokens=2"))
     pair = made._pair(candidate, PROMPTS[0])
     assert pair is not None
     assert min(pair) > 0

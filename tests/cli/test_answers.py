@@ -34,7 +34,7 @@ FIELDS = [
 ]
 SPECULATION = [
     "drafter",
-    "lookahead",
+    "draft_length",
     "verifier",
     "lossless",
     "passes",
@@ -82,16 +82,16 @@ def test_json_says_what_happened(plain: dict[str, Any], answer: Answer) -> None:
     assert said["reason"] == "it was asked for"
     assert (said["drafter"], said["lossless"]) == ("none", True)
     assert (said["passes"], said["drafted"], said["accepted"]) == (plain["tokens"], 0, 0)
-    drafted = answer("--draft", "ngram", "--lookahead", "fixed:tokens=3")["speculation"]
-    assert (drafted["drafter"], drafted["lookahead"]) == ("ngram", "fixed:tokens=3")
+    drafted = answer("--draft", "ngram", "--draft-length", "fixed:tokens=3")["speculation"]
+    assert (drafted["drafter"], drafted["draft_length"]) == ("ngram", "fixed:tokens=3")
     assert drafted["drafted"] >= drafted["accepted"] > 0
     assert drafted["tokens_per_pass"] > 1
     assert drafted["reason"] is None
 
 
-@pytest.mark.parametrize("draft", ["ngram", f"model:name={MODEL}", MODEL])
+@pytest.mark.parametrize("draft", ["ngram", f"draft_model:name={MODEL}", MODEL])
 def test_a_draft_gives_the_same_tokens(plain: dict[str, Any], answer: Answer, draft: str) -> None:
-    found = answer("--draft", draft, "--lookahead", "fixed:tokens=3")
+    found = answer("--draft", draft, "--draft-length", "fixed:tokens=3")
     assert found["token_ids"] == plain["token_ids"]
     assert (found["text"], found["finish_reason"]) == (plain["text"], plain["finish_reason"])
     assert found["speculation"]["passes"] < plain["speculation"]["passes"]
@@ -108,7 +108,7 @@ def test_contrastive_search_says_that_its_text_is_another(plain: dict[str, Any],
 
 
 def test_the_first_layers_draft_for_the_whole(plain: dict[str, Any], answer: Answer) -> None:
-    found = answer("--draft", "early_exit:layer=24", "--lookahead", "fixed:tokens=2")
+    found = answer("--draft", "early_exit:layer=24", "--draft-length", "fixed:tokens=2")
     assert found["engine"] == "openvino:group=0,exit=24"
     assert found["token_ids"] == plain["token_ids"]
     assert found["speculation"]["drafted"] > 10
@@ -116,7 +116,7 @@ def test_the_first_layers_draft_for_the_whole(plain: dict[str, Any], answer: Ans
 
 def test_a_seed_repeats_an_answer_with_and_without_a_draft(answer: Answer) -> None:
     sampled = ("--temperature", "0.9", "--seed")
-    first = answer(*sampled, "3", "--draft", "ngram", "--lookahead", "fixed:tokens=2")
+    first = answer(*sampled, "3", "--draft", "ngram", "--draft-length", "fixed:tokens=2")
     again = answer(*sampled, "3", "--draft", "off")
     other = answer(*sampled, "4", "--draft", "off")
     assert first["token_ids"] == again["token_ids"] != other["token_ids"]

@@ -27,13 +27,17 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
     [
         (["chat", "smollm2-135n", "hi"], 1, ["no model called `smollm2-135n`", "`smollm2-135m`"]),
         (["chat", MODEL, "hi", "--draft", "ngrm"], 2, ["called `ngrm`", "`ngram`"]),
-        (["chat", MODEL, "hi", "--lookahead", "fixd"], 2, ["no lookahead called `fixd`", "`fixed`"]),
+        (
+            ["chat", MODEL, "hi", "--draft-length", "fixd"],
+            2,
+            ["no draft-length policy called `fixd`", "`fixed`"],
+        ),
         (["chat", MODEL, "hi", "--verifier", "exakt"], 2, ["no verifier called `exakt`", "`exact`"]),
         (["chat", MODEL, "hi", "--engine", "openvin"], 2, ["no engine called `openvin`", "`openvino`"]),
         (["chat", MODEL, "hi", "--engine", "openvino:grup=0"], 2, ["called `grup`", "`group`"]),
         (["chat", MODEL, "hi", "--engine", "openvino:kv=f31"], 2, ["`f31`", "`f32`"]),
         (["chat", MODEL, "hi", "--draft", "ngram:longest=0"], 2, ["`0`", "from 1 to 64"]),
-        (["chat", MODEL, "hi", "--draft", "model"], 2, ["`model` needs `name`", "model:name="]),
+        (["chat", MODEL, "hi", "--draft", "model"], 2, ["`model` needs `name`", "draft_model:name="]),
         (["chat", MODEL, "hi", "--device", "TPU"], 1, ["no device `TPU`", "`CPU`"]),
         (["chat", MODEL, "hi", "--top-p", "2"], 2, ["`top-p` is 2", "from 0 to 1"]),
         (
@@ -132,7 +136,7 @@ def test_a_draft_with_another_vocabulary(localspec: Localspec, tmp_path: Path) -
     own = Localspec(tmp_path / "home")
     (own.home / "models").mkdir(parents=True)
     (own.home / "models" / MODEL).symlink_to(localspec.home / "models" / MODEL)
-    own.chat("hi", "--draft", f"model:name={draft}", *LIMIT).refused(
+    own.chat("hi", "--draft", f"draft_model:name={draft}", *LIMIT).refused(
         1, "Token 0 is `<|endoftext|>`", f"`{MODEL}` and `!` to `tiny-", "`--draft universal:name=tiny-"
     )
 

@@ -76,8 +76,8 @@ def test_each_value_is_shown_with_where_it_is_from(configured: Configured) -> No
     shown = {name: (row["value"], row["source"]) for name, row in rows.items()}
     assert shown["doctor.draft"] == ("auto", "default")
     assert shown["chat.engine"] == shown["doctor.engine"] == ("openvino", "file")
-    assert shown["bench.lookahead"] == ("heuristic", "environment")
-    assert rows["bench.lookahead"]["place"] == "LOCALSPEC_LOOKAHEAD"
+    assert shown["bench.draft-length policy"] == ("heuristic", "environment")
+    assert rows["bench.draft-length policy"]["place"] == "LOCALSPEC_DRAFT_LENGTH"
     assert shown["chat.verifier"] == ("exact", "default")
     lines = configured.run("config").out.splitlines()
     assert "chat" in lines

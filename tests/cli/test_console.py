@@ -12,7 +12,7 @@ import pytest
 
 from localspec.cli import console
 from localspec.cli.talk.screen import PlainWriter, stream
-from localspec.core.contracts import Round
+from localspec.core.types import Step
 
 
 class Terminal(io.StringIO):
@@ -67,12 +67,12 @@ def test_nothing_is_left_by_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> Non
         show(self, text)
         raise KeyboardInterrupt
 
-    def rounds() -> Generator[Round, None, None]:
+    def steps() -> Generator[Step, None, None]:
         yield from ()
 
     monkeypatch.setattr(console.Waiting, "show", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        list(stream(rounds(), PlainWriter(io.StringIO()), thinking=None))
+        list(stream(steps(), PlainWriter(io.StringIO()), thinking=None))
     sleep(0.5)
     assert terminal.getvalue() == ""
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.core.contracts import Rows, Session, Tokens
-from localspec.core.cursor import Cursor, shared_prefix
+from localspec.core.contracts import Session
+from localspec.core.cursor import Cursor
+from localspec.core.types import Logits, Tokens, shared_prefix
 from localspec.engines.toy import Toy
 from localspec.errors import ContextFull
 
@@ -29,7 +30,7 @@ class Watched(Session):
         self.events = 0
         self.read: list[int] = []  # tokens of each forward
 
-    def forward(self, tokens: Tokens, rows: int) -> Rows:
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
         self.event()
         if self.events in self.interrupted:  # in the middle: some tokens are in already
             self.inner.forward(tokens[: len(tokens) // 2], 0)
@@ -58,7 +59,7 @@ def texts(edits: Iterable[tuple[int, list[int], int]]) -> Iterable[tuple[list[in
         yield text, min(rows, len(text))
 
 
-def fresh(engine: Toy, text: Sequence[int], rows: int) -> Rows:
+def fresh(engine: Toy, text: Sequence[int], rows: int) -> Logits:
     return engine.session().forward(text, rows)
 
 

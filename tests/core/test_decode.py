@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.core.contracts import Drafter, Guess, Rows, Tokens, Verdict
+from localspec.core.contracts import Drafter
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
-from localspec.core.settle import Settler
-from localspec.core.tally import Tally
-from localspec.drafters.model import ModelDraft
+from localspec.core.stats import Stats
+from localspec.core.stop import OutputProcessor
+from localspec.core.types import Guess, Logits, Tokens, Verdict
+from localspec.draft_length.fixed import Fixed
+from localspec.drafters.draft_model import ModelDraft
 from localspec.drafters.none import NoDraft
 from localspec.engines.toy import Toy
-from localspec.lookaheads.fixed import Fixed
 from localspec.verifiers.exact import Exact
 
 TOY = Toy()
@@ -48,9 +49,9 @@ def perfect(target: Cursor) -> ModelDraft:
 
 def test_plain_decoding_takes_a_pass_a_token(ask: Ask) -> None:
     answer = ask(Cursor(TOY.session()))
-    assert [len(found.tokens) for found in answer.rounds] == [1] * 24
+    assert [len(found.tokens) for found in answer.steps] == [1] * 24
     assert answer.text == "".join(f"{token}." for token in answer.tokens)
-    assert {found.drafted for found in answer.rounds} == {0}
+    assert {found.drafted for found in answer.steps} == {0}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -63,23 +64,23 @@ def test_a_perfect_drafter_saves_the_passes_it_should(
     target = Cursor(TOY.session())
     sampling = Sampling(temperature=temperature)
     answer = ask(target, perfect(target), Fixed(tokens=guesses), room=room, sampling=sampling)
-    assert len(answer.rounds) == passes
+    assert len(answer.steps) == passes
     assert answer.tokens == ask(target, room=room, sampling=sampling).tokens
-    assert all(found.accepted == found.drafted for found in answer.rounds)
+    assert all(found.accepted == found.drafted for found in answer.steps)
 
 
 def test_rounds_add_up(ask: Ask) -> None:
     target = Cursor(TOY.session())
     answer = ask(target, ModelDraft(target, Toy(noise=0.7), name="toy"))
-    tally = Tally()
-    for found in answer.rounds:
+    stats = Stats()
+    for found in answer.steps:
         assert len(found.tokens) == found.accepted + 1
         assert 0 <= found.accepted <= found.drafted <= 4
         assert min(found.draft_seconds, found.target_seconds) >= 0
-        tally.add(found)
-    assert tally.tokens == 24
-    assert 0 < tally.accepted < tally.drafted
-    assert tally.tokens_per_pass > 1
+        stats.add(found)
+    assert stats.tokens == 24
+    assert 0 < stats.accepted < stats.drafted
+    assert stats.tokens_per_pass > 1
     assert target.tokens[8 : 8 + 23] == answer.tokens[:-1]
 
 
@@ -88,7 +89,7 @@ def test_no_more_is_drafted_than_there_is_room_for(ask: Ask) -> None:
     ask(Cursor(TOY.session()), drafter, Fixed(tokens=50), room=1)
     assert drafter.asked == 0
     answer = ask(Cursor(TOY.session()), drafter, Fixed(tokens=50), room=3)
-    assert answer.rounds[0].drafted == 2
+    assert answer.steps[0].drafted == 2
 
 
 @pytest.mark.parametrize("guesses", [0, 1, 5])
@@ -105,7 +106,7 @@ def test_finish_reasons(ask: Ask, guesses: int) -> None:
     assert said.text + word == "".join(f"{token}." for token in plain[:6])
     full = ask(target, perfect(target), Fixed(tokens=guesses), room=12)
     assert (full.finish, full.tokens) == ("length", plain)
-    assert [found.finish for found in full.rounds[:-1]] == [None] * (len(full.rounds) - 1)
+    assert [found.finish for found in full.steps[:-1]] == [None] * (len(full.steps) - 1)
 
 
 def test_a_round_cut_at_a_stop_counts_no_guess_behind_it(ask: Ask) -> None:
@@ -113,19 +114,25 @@ def test_a_round_cut_at_a_stop_counts_no_guess_behind_it(ask: Ask) -> None:
     plain = ask(target).tokens
     first = plain.index(plain[2])
     answer = ask(target, perfect(target), Fixed(tokens=8), stop_tokens=[plain[2]])
-    assert answer.rounds[-1].accepted == first + 1 == len(answer.rounds[-1].tokens)
+    assert answer.steps[-1].accepted == first + 1 == len(answer.steps[-1].tokens)
 
 
 @pytest.mark.parametrize("read", [0, 1, 3])
 def test_an_answer_left_early_leaves_the_cursor_good_for_another(ask: Ask, read: int) -> None:
     target = Cursor(TOY.session())
     drafter = perfect(target)
-    rounds = decode(
-        [1, 2, 3], target, drafter, Fixed(tokens=2), Exact(), Sampler(Sampling()), Settler(Silence(), room=50)
+    steps = decode(
+        [1, 2, 3],
+        target,
+        drafter,
+        Fixed(tokens=2),
+        Exact(),
+        Sampler(Sampling()),
+        OutputProcessor(Silence(), room=50),
     )
     for _ in range(read):
-        next(rounds)
-    rounds.close()  # type: ignore[attr-defined]
+        next(steps)
+    steps.close()  # type: ignore[attr-defined]
     fresh = Cursor(TOY.session())
     assert ask(target, drafter).tokens == ask(fresh, NoDraft(fresh)).tokens
 
@@ -149,9 +156,9 @@ class Watcher(Eager):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[list[int], Rows]] = []
+        self.seen: list[tuple[list[int], Logits]] = []
 
-    def observe(self, tokens: Tokens, rows: Rows, verdict: Verdict) -> None:
+    def observe(self, tokens: Tokens, rows: Logits, verdict: Verdict) -> None:
         self.seen.append((list(tokens), rows.copy()))
 
 
@@ -159,9 +166,9 @@ class Watcher(Eager):
 def test_a_drafter_sees_every_checked_row_once_a_round(ask: Ask, guesses: int) -> None:
     drafter = Watcher()
     answer = ask(Cursor(TOY.session()), drafter, Fixed(tokens=guesses), prompt=[1, 2, 3])
-    assert len(drafter.seen) == len(answer.rounds)
+    assert len(drafter.seen) == len(answer.steps)
     told = [1, 2, 3]
-    for (tokens, rows), last in zip(drafter.seen, answer.rounds, strict=True):
+    for (tokens, rows), last in zip(drafter.seen, answer.steps, strict=True):
         assert tokens == told + [0] * last.drafted
         assert len(rows) == last.drafted + 1
         assert np.array_equal(rows, TOY.session().forward(tokens, len(rows)))
@@ -172,4 +179,4 @@ def test_what_observing_costs_is_the_drafts_cost(ask: Ask, monkeypatch: pytest.M
     drafter = Watcher()
     monkeypatch.setattr("localspec.core.decode.perf_counter", lambda: float(len(drafter.seen)))
     answer = ask(Cursor(TOY.session()), drafter, room=3)
-    assert {(found.draft_seconds, found.target_seconds) for found in answer.rounds} == {(1.0, 0.0)}
+    assert {(found.draft_seconds, found.target_seconds) for found in answer.steps} == {(1.0, 0.0)}

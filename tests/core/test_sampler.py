@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from localspec.core.contracts import Distribution
 from localspec.core.sampler import Occurrences, Sampler, Sampling, top
+from localspec.core.types import Distribution
 from localspec.errors import BadValue
 
 TEXT = [1, 5, 5, 2, 7, 5, 2, 0, 7, 7]  # the answer begins at 4

@@ -11,19 +11,19 @@ import pytest
 import tiny
 from numpy.typing import NDArray
 
-from localspec.choosing import Choice, decoding_spec, engine_spec, serving
 from localspec.core.contracts import Engine, HiddenStates
 from localspec.core.cursor import Cursor
-from localspec.core.settle import Settler
-from localspec.core.stepwise import stepwise
+from localspec.core.decode import run_decoding
+from localspec.core.stop import OutputProcessor
 from localspec.decodings.contrastive import Contrastive, likeliest
-from localspec.engines.openvino import OpenVino
-from localspec.engines.torch import Torch
+from localspec.engines.openvino.engine import OpenVino
+from localspec.engines.torch.engine import Torch
 from localspec.engines.toy import Toy
 from localspec.errors import BadValue, UnsupportedModel
-from localspec.formats.gguf import GgufFile
-from localspec.formats.ir import import_weights
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph.ir import import_weights
 from localspec.library import Silent
+from localspec.runtime.resolution import Choice, decoding_spec, engine_spec, serving
 
 Values = NDArray[np.float64]
 Read = Callable[[list[int]], tuple[Values, Values]]
@@ -62,10 +62,10 @@ class Numbers:
 
 def answer(decoding: Contrastive, prompt: list[int] = PROMPT, room: int = 24, **stops: Any) -> Any:
     """Return the tokens, the text and the finish of an answer."""
-    rounds = list(stepwise(prompt, decoding, Settler(Numbers(), room=room, **stops)))
-    assert all(last.drafted == 0 and last.target_seconds > 0 for last in rounds)
-    tokens = [token for last in rounds for token in last.tokens]
-    return tokens, "".join(last.text for last in rounds), rounds[-1].finish
+    steps = list(run_decoding(prompt, decoding, OutputProcessor(Numbers(), room=room, **stops)))
+    assert all(last.drafted == 0 and last.target_seconds > 0 for last in steps)
+    tokens = [token for last in steps for token in last.tokens]
+    return tokens, "".join(last.text for last in steps), steps[-1].finish
 
 
 def made(engine: Engine, **options: Any) -> Contrastive:
@@ -149,7 +149,7 @@ def reference(model: tuple[Path, Path]) -> Read:
     """Return a reader of the same model in float64: transformers' own states, no cache."""
     import torch
 
-    from localspec.formats import transformers
+    from localspec.formats.huggingface import transformers
 
     loaded = transformers.load(model[0], torch.device("cpu"), torch.float64)
 
@@ -220,7 +220,7 @@ def test_a_state_that_cannot_be_shown_is_refused(tmp_path: Path, model: tuple[Pa
 
 def test_what_does_nothing_beside_it_is_refused() -> None:
     Choice(decoding="contrastive:alpha=0.5,k=3", draft="off").check()
-    for other in ({"draft": "ngram"}, {"lookahead": "fixed"}, {"verifier": "rejection"}):
+    for other in ({"draft": "ngram"}, {"draft_length": "fixed"}, {"verifier": "rejection"}):
         (name,) = other
         with pytest.raises(BadValue, match=f"`--{name}` does nothing beside `--decoding contrastive`"):
             Choice(decoding="contrastive", **other).check()

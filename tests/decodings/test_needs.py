@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import tiny
 
-from localspec.choosing import Choice, Making
 from localspec.core.contracts import EarlyExit, HiddenStates
 from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, UnsupportedModel
-from localspec.formats import paged
+from localspec.formats.graph import paged
 from localspec.library import Library, Silent
-from localspec.runtime import Runtime
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice, LoadSpec
 
 PROMPT = [*range(3, 20)]
 
@@ -30,14 +30,14 @@ def gguf(tmp_path: Path) -> str:
 
 
 def answered(runtime: Runtime, prompt: list[int]) -> list[int]:
-    answer, rounds = runtime.answer(prompt, sampling=Sampling(), max_tokens=24)
-    assert all(last.tokens for last in rounds)
+    answer, steps = runtime.answer(prompt, sampling=Sampling(), max_tokens=24)
+    assert all(last.tokens for last in steps)
     return answer.token_ids
 
 
 def test_an_exit_is_made_for_the_drafter_and_leaves_the_text_as_it_is(library: Library, gguf: str) -> None:
     engine = "openvino:group=0,kv=f32"
-    choice = Choice(engine, draft="early_exit:layer=1", lookahead="fixed:tokens=3")
+    choice = Choice(engine, draft="early_exit:layer=1", draft_length="fixed:tokens=3")
     drafted, plain = (
         Runtime(gguf, chosen, library, Silent()) for chosen in (choice, Choice(engine, draft="off"))
     )
@@ -62,19 +62,19 @@ def test_a_decoding_is_given_what_it_needs_and_says_so(library: Library, gguf: s
     assert str(found.engine_spec) == "openvino:hidden=True"
     assert isinstance(found.target.session, HiddenStates)
     assert not found.lossless
-    answer, rounds = found.answer(PROMPT, sampling=Sampling(), max_tokens=6)
-    assert [len(last.tokens) for last in rounds] == [1] * 6
+    answer, steps = found.answer(PROMPT, sampling=Sampling(), max_tokens=6)
+    assert [len(last.tokens) for last in steps] == [1] * 6
     assert answer.reason == "contrastive search writes another text"
-    assert (answer.tally.passes, answer.tally.drafted, answer.finish_reason) == (6, 0, "length")
+    assert (answer.stats.passes, answer.stats.drafted, answer.finish_reason) == (6, 0, "length")
     asked_off = Runtime(gguf, Choice(decoding="contrastive", draft="off"), library, Silent())
-    off, rounds = asked_off.answer(PROMPT, sampling=Sampling(), max_tokens=1)
-    assert len(list(rounds)) == 1
+    off, steps = asked_off.answer(PROMPT, sampling=Sampling(), max_tokens=1)
+    assert len(list(steps)) == 1
     assert off.reason == "it was asked for"
 
 
 def test_candidates_that_cannot_be_taken_back_are_refused(
     library: Library, gguf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Making, "fault", lambda *_: "a rewind leaves a trace")
+    monkeypatch.setattr(LoadSpec, "fault", lambda *_: "a rewind leaves a trace")
     with pytest.raises(UnsupportedModel, match="cannot take candidates .* back: a rewind leaves a trace"):
         Runtime(gguf, Choice(decoding="contrastive"), library, Silent())

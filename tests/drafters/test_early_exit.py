@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from localspec import plugins
-from localspec.choosing import Choice, engine_spec, serving
-from localspec.core.contracts import Guess, Offer
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
+from localspec.core.types import Guess, LazyGuess
 from localspec.drafters.early_exit import EarlyExitDraft
 from localspec.engines.toy import Toy
 from localspec.errors import BadValue
+from localspec.runtime.resolution import Choice, engine_spec, serving
 
 Ask = Callable[..., Any]
 TEXTS = ([1, 2, 3], [1, 2, 3, 9], [1, 2], [5], [1, 2, 3, 9, 9, 9], [1, 2, 3])
@@ -60,7 +60,7 @@ def test_sampled_guesses_keep_what_they_were_drawn_from() -> None:
 def test_an_offer_that_is_refused_reads_nothing_and_is_the_last() -> None:
     target = Cursor(Toy(exit=1).session())
     offers = EarlyExitDraft(target, layer=1).propose([1, 2, 3], GREEDY)
-    assert isinstance(next(offers), Offer)
+    assert isinstance(next(offers), LazyGuess)
     assert next(offers, None) is None
     assert target.tokens == []
 
@@ -92,9 +92,9 @@ def test_no_layer_reads_a_token_of_an_answer_twice(
     monkeypatch.setattr(session, "_rest", counted_rest)
     found = ask(target, drafter, room=40)
     assert found.tokens == ask(Cursor(Toy().session()), room=40).tokens
-    assert sum(last.accepted for last in found.rounds) > 4
+    assert sum(last.accepted for last in found.steps) > 4
     prompt = 8 - 1  # read up to its last token
-    assert sum(read["first"]) == sum(read["rest"]) == prompt + sum(1 + last.drafted for last in found.rounds)
+    assert sum(read["first"]) == sum(read["rest"]) == prompt + sum(1 + last.drafted for last in found.steps)
 
 
 def test_a_later_exit_is_more_often_right(ask: Ask) -> None:
@@ -102,9 +102,7 @@ def test_a_later_exit_is_more_often_right(ask: Ask) -> None:
     for layer in (1, 3):
         target = Cursor(Toy(exit=layer).session())
         answer = ask(target, EarlyExitDraft(target, layer=layer), room=200)
-        stood.append(
-            sum(last.accepted for last in answer.rounds) / sum(last.drafted for last in answer.rounds)
-        )
+        stood.append(sum(last.accepted for last in answer.steps) / sum(last.drafted for last in answer.steps))
     assert 0.1 < stood[0] < stood[1] < 1
 
 

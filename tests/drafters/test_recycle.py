@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.core.contracts import Rows, Tokens, Verdict
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
+from localspec.core.types import Logits, Tokens, Verdict
+from localspec.draft_length.fixed import Fixed
 from localspec.drafters.recycle import PRIOR, RecycleDraft
 from localspec.engines.toy import Toy
-from localspec.lookaheads.fixed import Fixed
 
 TARGET = Cursor(Toy().session())
 SAMPLER = Sampler(Sampling())
 
 
-def rows(*likeliest: int) -> Rows:
+def rows(*likeliest: int) -> Logits:
     """Return rows of ten tokens that are highest at `likeliest`."""
     return np.eye(10, dtype=np.float32)[list(likeliest)]
 
@@ -27,7 +27,7 @@ def guessed(drafter: RecycleDraft, text: Tokens, count: int = 6) -> list[int]:
     return [guess.token for guess in islice(drafter.propose(text, SAMPLER), count)]
 
 
-def observe(drafter: RecycleDraft, tokens: list[int], checked: Rows) -> None:
+def observe(drafter: RecycleDraft, tokens: list[int], checked: Logits) -> None:
     """Show a round whose verdict is the greedy one."""
     drafted = tokens[len(tokens) - len(checked) + 1 :]
     likeliest = checked.argmax(axis=1).tolist()
@@ -110,4 +110,4 @@ def test_text_is_plain_text_and_some_guesses_stand(ask: Callable[..., Any], temp
     for prompt in ([1, 2, 3], [1, 2, 3], [4]):
         found = ask(target, drafter, Fixed(tokens=4), prompt=prompt, room=60, sampling=sampling)
         assert found.tokens == ask(Cursor(toy.session()), prompt=prompt, room=60, sampling=sampling).tokens
-        assert sum(last.accepted for last in found.rounds) > 0
+        assert sum(last.accepted for last in found.steps) > 0

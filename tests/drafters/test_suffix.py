@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.core.automaton import LATER, Automaton, Texts
-from localspec.core.contracts import Guess, Tokens, Verdict
-from localspec.core.cursor import Cursor, shared_prefix
+from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
-from localspec.drafters.suffix import DOUBT, SuffixDraft
+from localspec.core.types import Guess, Tokens, Verdict, shared_prefix
+from localspec.draft_length.fixed import Fixed
+from localspec.drafters.suffix.automaton import LATER, Automaton, Texts
+from localspec.drafters.suffix.drafter import DOUBT, SuffixDraft
 from localspec.engines.toy import Toy
 from localspec.errors import BadValue
-from localspec.library.answers import Store
-from localspec.lookaheads.fixed import Fixed
+from localspec.state.answers import Store
 
 TARGET = Cursor(Toy().session())
 SAMPLER = Sampler(Sampling())
@@ -236,7 +236,7 @@ def test_text_is_plain_text_and_guesses_stand(ask: Callable[..., Any], temperatu
     for prompt in ([1, 2, 3], [1, 2, 3], [1, 2]):
         found = ask(target, drafter, Fixed(tokens=4), prompt=prompt, room=60, sampling=sampling)
         assert found.tokens == ask(Cursor(toy.session()), prompt=prompt, room=60, sampling=sampling).tokens
-    assert sum(last.accepted for last in found.rounds) > 0
+    assert sum(last.accepted for last in found.steps) > 0
 
 
 # the store
@@ -291,7 +291,7 @@ def test_the_loop_tells_answers_from_prompts(ask: Callable[..., Any], tmp_path: 
     ask(target, drafter, Fixed(tokens=2), prompt=text, room=30)
     (found,) = answers(tmp_path / "store")
     assert found == told.tokens[: len(found)]
-    assert len(found) == 30 - len(told.rounds[-1].tokens)
+    assert len(found) == 30 - len(told.steps[-1].tokens)
 
 
 def test_the_file_is_bounded_and_an_answer_is_kept_once(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_store_that_is_busy_is_noted_and_tried_again(
 ) -> None:
     from filelock import FileLock
 
-    monkeypatch.setattr("localspec.library.answers.PATIENCE", 0.05)
+    monkeypatch.setattr("localspec.state.answers.PATIENCE", 0.05)
     store = Store(tmp_path / "store", 1000)
     store.open(WIDTH, "")
     store.see([0], 2)

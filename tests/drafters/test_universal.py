@@ -9,13 +9,14 @@ import words
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from localspec.core.contracts import Engine, Guess, Offer, Rows, Session, Tokens
+from localspec.core.contracts import Engine, Session
 from localspec.core.cursor import Cursor
-from localspec.core.pieces import Translation, Vocabulary
 from localspec.core.sampler import Sampler, Sampling
-from localspec.drafters.universal import UniversalDraft
+from localspec.core.types import Guess, LazyGuess, Logits, Tokens
+from localspec.draft_length.fixed import Fixed
+from localspec.drafters.universal.drafter import UniversalDraft
 from localspec.engines.toy import Toy
-from localspec.lookaheads.fixed import Fixed
+from localspec.formats.tokenizer.token_bytes import Translation, Vocabulary
 from localspec.verifiers.exact import Exact
 from localspec.verifiers.rejection import Rejection
 
@@ -42,7 +43,7 @@ class Reciting(Session):
         self.engine = engine
         self.tokens: list[int] = []
 
-    def forward(self, tokens: Tokens, rows: int) -> Rows:
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
         self.tokens += tokens
         counts = range(len(self.tokens) - rows + 1, len(self.tokens) + 1)
         found = np.full((rows, self.engine.vocab), -4, np.float32)
@@ -67,7 +68,7 @@ def drafter(translation: Translation, draft: Engine, vocab: int | None = None) -
 def guesses(source: UniversalDraft, text: Tokens, count: int = 5, sampler: Sampler = GREEDY) -> list[Guess]:
     found: list[Guess] = []
     for step in source.propose(text, sampler):
-        guess = step.draw() if isinstance(step, Offer) else step
+        guess = step.draw() if isinstance(step, LazyGuess) else step
         found += [guess] if guess else []
         if len(found) >= count:
             break
@@ -96,16 +97,16 @@ def test_guesses_of_a_draft_that_knows_the_text_all_stand(ask: Ask, text: bytes,
     cursor = Cursor(target.session())
     found = ask(cursor, source, Fixed(tokens=4), verifier(), prompt=prompt, room=room)
     assert found.tokens == LETTERS.target.encode(text)[2 : 2 + room]
-    drafted = sum(last.drafted for last in found.rounds)
-    assert drafted == sum(last.accepted for last in found.rounds)
-    assert len(found.rounds) <= room / 5 + 2
+    drafted = sum(last.drafted for last in found.steps)
+    assert drafted == sum(last.accepted for last in found.steps)
+    assert len(found.steps) <= room / 5 + 2
 
 
 def test_a_token_that_may_become_a_longer_one_waits_for_the_next() -> None:
     source = drafter(LETTERS, Recites(LETTERS.draft, b"abbcaab"))
     steps = source.propose([3], GREEDY)  # ab
     offer = next(steps)
-    assert isinstance(offer, Offer)
+    assert isinstance(offer, LazyGuess)
     guess = offer.draw()  # b may be the beginning of bc, and is
     assert guess is not None
     assert guess.token == 4
@@ -116,12 +117,12 @@ def test_what_was_written_is_guessed_when_another_pass_is_refused() -> None:
     source = drafter(translation, Recites(translation.draft, b"cabc"))
     steps = source.propose([2], GREEDY)
     first = next(steps)
-    assert isinstance(first, Offer)
+    assert isinstance(first, LazyGuess)
     guess = first.draw()
     assert guess is not None
     assert guess.token == 0  # a|b: the draft wrote both in one pass, and b may become bc
     offer = next(steps)
-    assert isinstance(offer, Offer)
+    assert isinstance(offer, LazyGuess)
     rest = list(steps)
     assert [each.token for each in rest if isinstance(each, Guess)] == [1]
     assert isinstance(rest[0], Guess)
@@ -134,11 +135,11 @@ def test_one_pass_may_say_several_tokens() -> None:
     kinds = []
     for step in source.propose([2], GREEDY):
         kinds.append(type(step))
-        guess = step.draw() if isinstance(step, Offer) else step
+        guess = step.draw() if isinstance(step, LazyGuess) else step
         assert guess is not None
         if len(kinds) == 4:
             break
-    assert kinds == [Offer, Guess, Guess, Offer]
+    assert kinds == [LazyGuess, Guess, Guess, LazyGuess]
 
 
 def test_several_passes_may_say_one_token() -> None:
@@ -271,7 +272,7 @@ def test_sampled_text_keeps_the_distribution_of_the_target(
             target, source, Fixed(tokens=2), verifier(), prompt=PROMPT, sampling=sampling, seed=seed, room=3
         )
         counts[found.tokens[0], found.tokens[1]] += 1
-        stood += found.rounds[0].accepted
+        stood += found.steps[0].accepted
     expected = joint(sampling) * ANSWERS
     assert counts[expected == 0].sum() == 0
     often = expected >= 5
@@ -281,15 +282,15 @@ def test_sampled_text_keeps_the_distribution_of_the_target(
     assert 0 < stood < 2 * ANSWERS
 
 
-def steps_of(source: UniversalDraft, text: Tokens) -> Iterator[Guess | Offer]:
+def steps_of(source: UniversalDraft, text: Tokens) -> Iterator[Guess | LazyGuess]:
     return source.propose(text, GREEDY)
 
 
 def test_a_refused_first_pass_says_nothing() -> None:
     source = drafter(LETTERS, Toy(width=6, seed=3))
     steps = steps_of(source, [0, 1])
-    assert isinstance(next(steps), Offer)
+    assert isinstance(next(steps), LazyGuess)
     assert list(steps) == []
     sampled = source.propose([0, 1], Sampler(Sampling(temperature=1.0)))
-    assert isinstance(next(sampled), Offer)
+    assert isinstance(next(sampled), LazyGuess)
     assert list(sampled) == []

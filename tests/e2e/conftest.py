@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))  # the command as a process
-
 from command import MODEL, Localspec
 from person import Person
 

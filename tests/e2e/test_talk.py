@@ -15,7 +15,7 @@ from command import MODEL, SECONDS, Localspec
 from person import ASKS, Person
 
 from localspec.chat import SUMMARY
-from localspec.sessions import Sessions
+from localspec.state.conversations import Sessions
 
 SHORT = ("--max-tokens", "24")
 LONG = "Write a very long story about a lighthouse, with many words."

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import models
-from localspec.engines.openvino import OpenVino
+from localspec.engines.openvino.engine import OpenVino
 from localspec.library import Library, Model, Silent
 
 CODE = '''\

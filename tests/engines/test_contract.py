@@ -13,13 +13,14 @@ import pytest
 import tiny
 
 from localspec import plugins
-from localspec.choosing import Making
-from localspec.core.contracts import Engine, Rows
+from localspec.core.contracts import Engine
 from localspec.core.cursor import Cursor
-from localspec.core.proof import why_no_rewind
-from localspec.drafters.model import ModelDraft
+from localspec.core.rewind_check import rewind_fault
+from localspec.core.types import Logits
+from localspec.drafters.draft_model import ModelDraft
 from localspec.errors import ContextFull
 from localspec.library import Library, Model, Silent
+from localspec.runtime.resolution import LoadSpec
 
 pytestmark = pytest.mark.engines
 
@@ -47,7 +48,7 @@ def made(smollm2: Model) -> Make:
 
     @cache
     def make(name: str, exact: bool = False) -> Engine:
-        return Making(plugins.parse("engines", SPECS[name][exact]), smollm2).make()
+        return LoadSpec(plugins.parse("engines", SPECS[name][exact]), smollm2).make()
 
     return make
 
@@ -64,7 +65,7 @@ def test_it_says_what_it_is(made: Make, name: str) -> None:
 def test_its_rewind_holds(made: Make, name: str) -> None:
     engine = made(name)
     for kept in (12, 100):
-        assert why_no_rewind(engine.session(), engine.vocab, kept) is None
+        assert rewind_fault(engine.session(), engine.vocab, kept) is None
 
 
 @every_engine
@@ -105,7 +106,7 @@ def test_a_draft_does_not_change_the_text(
         else plugins.parse("drafters", draft).make(target)
     )
     drafted = ask(target, source, prompt=prompt, room=32)
-    assert sum(last.accepted for last in drafted.rounds) > 8
+    assert sum(last.accepted for last in drafted.steps) > 8
     parity.check(plain.tokens, drafted.tokens, engine=engine, prompt=prompt, tolerance=parity.ROUNDED)
 
 
@@ -129,13 +130,13 @@ def opened(engine: Engine, prompt: list[int]) -> Cursor:
 def test_all_engines_agree_with_the_formulas_in_float32(tmp_path: Path, family: str, name: str) -> None:
     model = tiny.make(family, "F32", interleaved=family == "llama")
     path = tiny.write_gguf(model, tmp_path / f"{family}.gguf")
-    made = Making(
+    made = LoadSpec(
         plugins.parse("engines", SPECS[name][1]),
         Library(tmp_path / "home").resolve(str(path), Silent(), plugins.part("engines", name).made_by.forms),
     )
     session, tokens = made.make().session(), [at % tiny.VOCAB for at in range(5, 45)]
     expected = tiny.logits(model, tokens)
-    found: Rows = np.concatenate(
+    found: Logits = np.concatenate(
         [session.forward(tokens[at : at + size], size).copy() for at, size in ((0, 30), (30, 1), (31, 9))]
     )
     assert np.abs(found - expected).max() < 2e-3

@@ -13,13 +13,15 @@ import pytest
 import torch
 
 from localspec import plugins
-from localspec.core.contracts import Rows, Session
+from localspec.core.contracts import Session
 from localspec.core.cursor import Cursor
-from localspec.drafters.model import ModelDraft
-from localspec.engines.torch import Torch
+from localspec.core.types import Logits
+from localspec.drafters.draft_model import ModelDraft
+from localspec.engines.torch.engine import Torch
 from localspec.errors import TooLittleMemory, UnknownDevice
-from localspec.formats import transformers, vocabulary
-from localspec.formats.gguf import GgufFile
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.huggingface import transformers
+from localspec.formats.tokenizer import vocabulary
 
 pytestmark = [pytest.mark.engines, pytest.mark.cuda]
 
@@ -57,7 +59,7 @@ def ids(smollm2_gguf: Path) -> Callable[[str], list[int]]:
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def read(session: Session, tokens: Sequence[int], *sizes: int) -> Rows:
+def read(session: Session, tokens: Sequence[int], *sizes: int) -> Logits:
     """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
     found, at = [], 0
     for piece in [*sizes, *[sizes[-1]] * len(tokens)]:
@@ -127,7 +129,7 @@ def test_a_draft_does_not_change_the_text(
         else plugins.parse("drafters", draft).make(target)
     )
     drafted = ask(target, source, prompt=prompt, room=64)
-    assert sum(last.accepted for last in drafted.rounds) > 8
+    assert sum(last.accepted for last in drafted.steps) > 8
     parity.check(plain.tokens, drafted.tokens, engine=engine, prompt=prompt, tolerance=TIE[precision])
 
 

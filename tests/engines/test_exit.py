@@ -13,16 +13,17 @@ import pytest
 import tiny
 
 import models
-from localspec.core.contracts import EarlyExit, Engine, Rows, Session
+from localspec.core.contracts import EarlyExit, Engine, Session
 from localspec.core.cursor import Cursor
-from localspec.core.proof import why_no_rewind
+from localspec.core.rewind_check import rewind_fault
 from localspec.core.sampler import Sampling
+from localspec.core.types import Logits
 from localspec.drafters.early_exit import EarlyExitDraft
-from localspec.engines.openvino import OpenVino
-from localspec.engines.torch import Torch
+from localspec.engines.openvino.engine import OpenVino
+from localspec.engines.torch.engine import Torch
 from localspec.errors import BadValue, UnsupportedModel
-from localspec.formats.gguf import GgufFile
-from localspec.formats.ir import import_weights
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph.ir import import_weights
 from localspec.library import Model, Silent
 
 pytestmark = pytest.mark.engines
@@ -46,7 +47,7 @@ def made(smollm2: Model, smollm2_gguf: Path) -> Make:
     return make
 
 
-def read(session: Session, tokens: list[int], *sizes: int) -> Rows:
+def read(session: Session, tokens: list[int], *sizes: int) -> Logits:
     """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
     found, at = [], 0
     for piece in [*sizes, *[sizes[-1]] * len(tokens)]:
@@ -91,7 +92,7 @@ def test_going_on_from_the_exit_is_reading_anew(made: Make, text: list[int], nam
 def test_its_rewind_holds(made: Make, name: str) -> None:
     engine = made(name)
     for kept in (12, 100):
-        assert why_no_rewind(engine.session(), engine.vocab, kept) is None
+        assert rewind_fault(engine.session(), engine.vocab, kept) is None
 
 
 @both
@@ -105,7 +106,7 @@ def test_a_draft_of_the_first_layers_does_not_change_the_text(
     plain = ask(opened(made(name, 0), prompt), **asked)
     target = opened(made(name), prompt)
     drafted = ask(target, EarlyExitDraft(target, layer=LAYER), **asked)
-    assert sum(last.drafted for last in drafted.rounds) > 20
+    assert sum(last.drafted for last in drafted.steps) > 20
     parity.check(
         plain.tokens,
         drafted.tokens,
@@ -132,7 +133,7 @@ def test_the_check_reads_no_draft_through_the_first_layers(
     for part in ("_first", "_rest"):
         monkeypatch.setattr(session, part, partial(counted, part, getattr(session, part)))
     found = ask(target, EarlyExitDraft(target, layer=LAYER), prompt=prompt, room=24)
-    read = sum(1 + last.drafted for last in found.rounds)
+    read = sum(1 + last.drafted for last in found.steps)
     assert passes.count("_first") == passes.count("_rest") == read > 24
 
 
@@ -185,5 +186,5 @@ def test_coder_writes_its_own_text_with_its_first_layers_as_the_draft(ask: Ask, 
     plain = ask(opened(whole, prompt), prompt=prompt, room=64)
     target = opened(split, prompt)
     drafted = ask(target, EarlyExitDraft(target, layer=20), prompt=prompt, room=64)
-    assert sum(last.accepted for last in drafted.rounds) > 8
+    assert sum(last.accepted for last in drafted.steps) > 8
     parity.check(plain.tokens, drafted.tokens, engine=whole, prompt=prompt, tolerance=parity.ROUNDED)

@@ -13,13 +13,13 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 import models
-from localspec.engines.openvino import OpenVino
+from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BrokenModel, UnsupportedModel
-from localspec.formats.gguf import GgufFile
-from localspec.formats.ir import import_weights
-from localspec.formats.quants import READERS, unpack
-from localspec.formats.safetensors import SafetensorsFolder
-from localspec.formats.weights import EXACT, ROWS, WITH_MINIMA, eight_bits
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.gguf.quants import READERS, unpack
+from localspec.formats.graph.ir import import_weights
+from localspec.formats.graph.weights import EXACT, ROWS, WITH_MINIMA, eight_bits
+from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.library import Model, Silent
 
 DATA = Path(__file__).parents[1] / "data"

@@ -20,10 +20,11 @@ import pytest
 import tiny
 
 from localspec import plugins
-from localspec.core.contracts import Portable, Rows, Session
+from localspec.core.contracts import ExportableSession, Session
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
-from localspec.drafters.model import ModelDraft
+from localspec.core.types import Logits
+from localspec.drafters.draft_model import ModelDraft
 from localspec.engines import llamacpp
 from localspec.engines.llamacpp import LlamaCpp
 from localspec.errors import (
@@ -36,7 +37,7 @@ from localspec.errors import (
     UnknownModel,
     UnsupportedModel,
 )
-from localspec.formats import llama
+from localspec.formats.gguf import libllama
 
 pytestmark = pytest.mark.engines
 
@@ -56,7 +57,7 @@ def make(smollm2_gguf: Path) -> Make:
     return made
 
 
-def read(session: Session, tokens: Sequence[int], *sizes: int) -> Rows:
+def read(session: Session, tokens: Sequence[int], *sizes: int) -> Logits:
     """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
     found, at = [], 0
     for size in [*sizes, *[sizes[-1]] * len(tokens)]:
@@ -88,8 +89,8 @@ def test_what_was_read_is_taken_over_bit_for_bit(
 ) -> None:
     monkeypatch.setattr(llamacpp, "FIRST", 64)  # so that a cache grows in between
     one, other = make(**options).session(), make(**options).session()
-    assert isinstance(one, Portable)
-    assert isinstance(other, Portable)
+    assert isinstance(one, ExportableSession)
+    assert isinstance(other, ExportableSession)
     one.forward(text[:60], 0)
     one.forward(text[60:100], 0)
     for first, last in ((0, 60), (60, 100)):
@@ -202,7 +203,7 @@ def test_a_draft_does_not_change_the_text(
     else:
         source = plugins.parse("drafters", draft).make(target)
     drafted = ask(target, source, **asked)
-    assert sum(last.accepted for last in drafted.rounds) > 0
+    assert sum(last.accepted for last in drafted.steps) > 0
     options = {"tolerance": parity.ROUNDED, "sampling": sampling, "seed": 7}
     assert parity.check(plain.tokens, drafted.tokens, engine=make(), prompt=prompt, **options) >= 4
 
@@ -324,7 +325,7 @@ def test_a_recurrent_state_starts_again(
 ) -> None:
     engine = LlamaCpp(kind(tmp_path), threads=1)
     session, fresh = engine.session(), engine.session()
-    assert not isinstance(session, Portable)
+    assert not isinstance(session, ExportableSession)
     session.forward(LETTERS[:40], 0)
     assert session.rewind(40) == 40
     session.forward(LETTERS[50:55], 5)
@@ -343,7 +344,7 @@ def test_a_recurrent_state_starts_again(
 @pytest.mark.parametrize("full", [True, False], ids=["whole", "pruned"])
 def test_a_sliding_window_claims_no_more_than_it_holds(tmp_path: Path, full: bool, kept: int) -> None:
     engine = LlamaCpp(windowed(tmp_path), threads=1, batch=64)
-    assert not isinstance(engine.session(), Portable)
+    assert not isinstance(engine.session(), ExportableSession)
     engine.cache["swa_full"] = full  # False: llama.cpp keeps 256 tokens of these layers
     cursor, fresh = Cursor(engine.session(), chunk=50), Cursor(engine.session(), chunk=50)
     cursor.read(LETTERS[:640])
@@ -405,12 +406,12 @@ def test_engines_on_one_file_share_its_weights(tmp_path: Path) -> None:
     assert one.weights is not LlamaCpp(path, repack=False).weights
     session = other.session()
     session.forward([1, 2], 1)
-    key = next(key for key, held in llama.HELD.items() if held is one.weights)
+    key = next(key for key, held in libllama.HELD.items() if held is one.weights)
     del one, other
-    assert key in llama.HELD
+    assert key in libllama.HELD
     assert session.forward([3], 1).shape == (1, 96)
     del session
-    assert key not in llama.HELD
+    assert key not in libllama.HELD
 
 
 ENDINGS = {
@@ -487,7 +488,7 @@ def test_options_that_cannot_be_together_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    llama.library.cache_clear()
+    libllama.library.cache_clear()
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(MissingExtra, match="`llama-cpp-python` is not installed") as caught:
         LlamaCpp(tmp_path / "some.gguf")
@@ -495,10 +496,10 @@ def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: p
 
 
 def test_a_core_with_two_threads_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llama, "siblings", lambda cpu: f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
+    monkeypatch.setattr(libllama, "siblings", lambda cpu: f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 7}, raising=False)
-    assert llama.cores() == 3
+    assert libllama.cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert llama.cores() == 4
+    assert libllama.cores() == 4

@@ -18,12 +18,14 @@ import pytest
 from openvino import opset13 as ops
 
 from localspec import plugins
-from localspec.core.contracts import Engine, Rows
+from localspec.core.contracts import Engine
 from localspec.core.cursor import Cursor
-from localspec.drafters.model import ModelDraft
-from localspec.engines import npu
-from localspec.engines.npu import Npu
-from localspec.engines.openvino import OpenVino
+from localspec.core.types import Logits
+from localspec.drafters.draft_model import ModelDraft
+from localspec.engines.npu import engine as npu
+from localspec.engines.npu.engine import Npu
+from localspec.engines.npu.graph import group_wise, read_static, soften_mask
+from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import (
     BrokenModel,
     ContextFull,
@@ -32,7 +34,6 @@ from localspec.errors import (
     UnknownDevice,
     UnsupportedModel,
 )
-from localspec.formats.npu import group_wise, read_static, soften_mask
 from localspec.library import Model
 
 pytestmark = pytest.mark.engines
@@ -55,19 +56,19 @@ def engine(smollm2: Model, own_home: Path) -> Npu:
 
 
 @pytest.fixture(scope="module")
-def expected(smollm2: Model, text: list[int]) -> Rows:
+def expected(smollm2: Model, text: list[int]) -> Logits:
     """The rows of the text on the CPU in float32."""
     session = OpenVino(smollm2.folder, threads=2, group=0, kv="f32").session()
     return session.forward(text, len(text)).copy()
 
 
-def near(found: Rows, expected: Rows) -> bool:
+def near(found: Logits, expected: Logits) -> bool:
     """Tell whether rows agree within what a float16 cache changes."""
     chosen = np.take_along_axis(expected, found.argmax(axis=1)[:, None], axis=1)[:, 0]
     return bool(np.abs(found - expected).max() < 0.3 and (expected.max(axis=1) - chosen).max() < 0.05)
 
 
-def test_a_prefill_and_passes_are_those_of_the_cpu(engine: Npu, text: list[int], expected: Rows) -> None:
+def test_a_prefill_and_passes_are_those_of_the_cpu(engine: Npu, text: list[int], expected: Logits) -> None:
     session = engine.session()
     assert (engine.vocab, engine.context, engine.device) == (49152, 256, "CPU")
     assert near(session.forward(text[:50], 1), expected[49:50])
@@ -79,7 +80,7 @@ def test_a_prefill_and_passes_are_those_of_the_cpu(engine: Npu, text: list[int],
 
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (1, 12)])
 def test_a_text_may_begin_with_one_token(
-    engine: Npu, text: list[int], expected: Rows, sizes: tuple[int, int]
+    engine: Npu, text: list[int], expected: Logits, sizes: tuple[int, int]
 ) -> None:
     session, at = engine.session(), 0
     for _ in range(2):  # a second time behind the remains of the first
@@ -91,7 +92,7 @@ def test_a_text_may_begin_with_one_token(
 
 @pytest.mark.parametrize("rows", [1, 2, 9, 60])
 def test_a_first_read_gives_as_many_rows_as_are_asked_for(
-    engine: Npu, text: list[int], expected: Rows, rows: int
+    engine: Npu, text: list[int], expected: Logits, rows: int
 ) -> None:
     found = engine.session().forward(text[:60], rows)
     assert (found.dtype, found.shape) == (np.float32, (rows, engine.vocab))
@@ -128,12 +129,12 @@ def test_a_new_text_after_a_long_one_leaves_no_trace(engine: Npu, text: list[int
 
 
 def test_a_next_turn_is_read_in_passes_or_anew(
-    engine: Npu, text: list[int], expected: Rows, monkeypatch: pytest.MonkeyPatch
+    engine: Npu, text: list[int], expected: Logits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[int, int]] = []
     real = npu.infer
 
-    def noted(request: Any, tokens: list[int], past: int, mask: Any) -> Rows:
+    def noted(request: Any, tokens: list[int], past: int, mask: Any) -> Logits:
         calls.append((past, len(tokens)))
         return real(request, tokens, past, mask)
 
@@ -191,7 +192,7 @@ def test_a_text_fills_the_context_to_its_last_token(engine: Npu, text: list[int]
 
 @pytest.mark.parametrize("sessions", [2, 3])
 def test_sessions_by_turns_do_not_disturb_each_other(
-    engine: Npu, text: list[int], expected: Rows, sessions: int
+    engine: Npu, text: list[int], expected: Logits, sessions: int
 ) -> None:
     """The third shares a compiled model with one of the others: each of its turns is a prefill."""
     lengths = (60, 40, 20)[:sessions]
@@ -204,7 +205,7 @@ def test_sessions_by_turns_do_not_disturb_each_other(
 
 
 def test_sessions_in_two_threads_do_not_disturb_each_other(
-    engine: Npu, text: list[int], expected: Rows
+    engine: Npu, text: list[int], expected: Logits
 ) -> None:
     def right(length: int) -> bool:
         cursor = Cursor(engine.session())
@@ -216,11 +217,11 @@ def test_sessions_in_two_threads_do_not_disturb_each_other(
 
 
 def test_an_interrupted_pass_is_read_again(
-    engine: Npu, text: list[int], expected: Rows, monkeypatch: pytest.MonkeyPatch
+    engine: Npu, text: list[int], expected: Logits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor, real = Cursor(engine.session()), npu.infer
 
-    def interrupted(*arguments: Any) -> Rows:
+    def interrupted(*arguments: Any) -> Logits:
         real(*arguments)
         raise KeyboardInterrupt
 
@@ -236,7 +237,7 @@ def test_a_pass_that_fails_is_told(engine: Npu, text: list[int], monkeypatch: py
     session, fresh = engine.session(), engine.session()
     session.forward(text[:20], 1)
     fresh.forward(text[:20], 1)
-    monkeypatch.setattr(engine, "plan", replace(engine.plan, width=16))  # above what was compiled
+    monkeypatch.setattr(npu, "plan", replace(engine.plan, width=16))  # above what was compiled
     with pytest.raises(DriverFailed, match=r"cannot read 12 tokens: .*") as caught:
         session.forward(text[20:32], 1)
     assert caught.value.hint == npu.OTHERWISE
@@ -255,7 +256,7 @@ def test_a_draft_does_not_change_the_text(
     else:
         source = plugins.parse("drafters", draft).make(target)
     drafted = ask(target, source, prompt=prompt, room=16)
-    assert sum(last.accepted for last in drafted.rounds) > 8
+    assert sum(last.accepted for last in drafted.steps) > 8
     parity.check(plain.tokens, drafted.tokens, engine=engine, prompt=prompt, tolerance=parity.UNROUNDED)
 
 
@@ -266,7 +267,7 @@ def opened(engine: Engine, prompt: list[int]) -> Cursor:
 
 
 def verdict(home: Path) -> dict[str, Any]:
-    (file,) = (home / "verdicts" / "npu").glob("*.json")
+    (file,) = (home / "probes" / "npu").glob("*.json")
     found: dict[str, Any] = json.loads(file.read_text())
     return found
 
@@ -293,7 +294,7 @@ def test_a_compiler_that_dies_does_not_take_us_along(tried: Tried, tmp_path: Pat
         tried(DIES)
     hint = caught.value.hint or ""
     assert hint.startswith("Choose `--engine openvino`; to try again, delete `")
-    (file,) = (tmp_path / "verdicts" / "npu").glob("*.json")
+    (file,) = (tmp_path / "probes" / "npu").glob("*.json")
     assert str(file) in hint
     assert verdict(tmp_path)["works"] is False
 
@@ -311,7 +312,7 @@ def test_a_failed_verdict_is_kept_until_it_is_deleted(tried: Tried, tmp_path: Pa
     for script in (DIES, "pass"):
         with pytest.raises(DriverFailed, match="out of tiles"):
             tried(script)
-    for file in (tmp_path / "verdicts" / "npu").iterdir():
+    for file in (tmp_path / "probes" / "npu").iterdir():
         file.unlink()
     tried("pass")
 
@@ -341,7 +342,7 @@ def test_a_compiler_that_refuses_says_why(smollm2: Model, tmp_path: Path) -> Non
 
 
 def test_the_real_child_came_to_a_verdict(engine: Npu, own_home: Path) -> None:
-    found = [json.loads(file.read_text()) for file in (own_home / "verdicts" / "npu").glob("*.json")]
+    found = [json.loads(file.read_text()) for file in (own_home / "probes" / "npu").glob("*.json")]
     assert SIZES in [known["plan"] for known in found if known["works"]]
 
 

@@ -18,12 +18,14 @@ import tiny
 import torch
 
 from localspec import plugins
-from localspec.core.contracts import Rows, Session
+from localspec.core.contracts import Session
 from localspec.core.cursor import Cursor
-from localspec.drafters.model import ModelDraft
-from localspec.engines.torch import Torch
+from localspec.core.types import Logits
+from localspec.drafters.draft_model import ModelDraft
+from localspec.engines.torch import kv_cache
+from localspec.engines.torch.engine import Torch
 from localspec.errors import BrokenModel, ContextFull, TooLittleMemory, UnknownDevice, UnsupportedModel
-from localspec.formats import kv, transformers
+from localspec.formats.huggingface import transformers
 
 pytestmark = pytest.mark.engines
 
@@ -85,7 +87,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-def read(session: Session, tokens: Sequence[int], *sizes: int) -> Rows:
+def read(session: Session, tokens: Sequence[int], *sizes: int) -> Logits:
     """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
     found, at = [], 0
     for piece in [*sizes, *[sizes[-1]] * len(tokens)]:
@@ -114,9 +116,9 @@ def test_buffers_that_grow_and_chunks_forget_nothing(
     smol: Torch, text: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = (text * 2)[:300]
-    monkeypatch.setattr(kv, "FIRST_ROOM", 8)
+    monkeypatch.setattr(kv_cache, "FIRST_ROOM", 8)
     small = Cursor(smol.session(), chunk=50).read(tokens, 30).copy()
-    monkeypatch.setattr(kv, "FIRST_ROOM", 512)
+    monkeypatch.setattr(kv_cache, "FIRST_ROOM", 512)
     assert np.array_equal(small, Cursor(smol.session(), chunk=50).read(tokens, 30))
     assert np.abs(small - smol.session().forward(tokens, 30)).max() < parity.UNROUNDED
 
@@ -140,7 +142,7 @@ def test_a_draft_does_not_change_the_text(smol: Torch, ask: Ask, prompt: list[in
         else plugins.parse("drafters", draft).make(target)
     )
     drafted = ask(target, source, prompt=prompt, room=32)
-    assert sum(last.accepted for last in drafted.rounds) > 8
+    assert sum(last.accepted for last in drafted.steps) > 8
     parity.check(plain.tokens, drafted.tokens, engine=smol, prompt=prompt, tolerance=parity.UNROUNDED)
 
 
@@ -288,7 +290,7 @@ def test_gaudi_gets_few_shapes_and_gives_the_same_rows(
     engine = Torch(family(name), device="hpu")
     assert (engine.device, type(engine.session()).__name__) == ("hpu:0", "StaticSession")
     session, expected = engine.session(), Torch(family(name), device="cpu").session().forward(TEXT, 100)
-    monkeypatch.setattr(kv, "FIRST_ROOM", 64)  # so that the buffers grow
+    monkeypatch.setattr(kv_cache, "FIRST_ROOM", 64)  # so that the buffers grow
     for start in range(0, 100, 10):
         for rejected in (3, 7):
             session.forward(TEXT[:rejected], rejected)

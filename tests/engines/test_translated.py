@@ -11,13 +11,13 @@ import pytest
 import models
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
-from localspec.core.spelling import Alignment
-from localspec.drafters.model import ModelDraft
-from localspec.drafters.universal import UniversalDraft
-from localspec.engines.openvino import OpenVino
-from localspec.formats.translation import Speaker, between
+from localspec.draft_length.fixed import Fixed
+from localspec.drafters.draft_model import ModelDraft
+from localspec.drafters.universal.alignment import Alignment
+from localspec.drafters.universal.drafter import UniversalDraft
+from localspec.engines.openvino.engine import OpenVino
+from localspec.formats.tokenizer.translation import Speaker, between
 from localspec.library import Model
-from localspec.lookaheads.fixed import Fixed
 from localspec.verifiers.exact import Exact
 from localspec.verifiers.rejection import Rejection
 
@@ -33,7 +33,7 @@ def speaker(model: Model) -> Speaker:
 
 
 def accepted(found: Any) -> int:
-    return sum(last.accepted for last in found.rounds)
+    return sum(last.accepted for last in found.steps)
 
 
 def test_a_draft_of_the_same_vocabulary_guesses_what_it_would_untranslated(

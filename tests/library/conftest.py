@@ -50,7 +50,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[loopback.Hu
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let nobody wait for the hub; the list gets the seconds that would have been waited."""
     found: list[float] = []
-    monkeypatch.setattr("localspec.library.patience.sleep", found.append)
+    monkeypatch.setattr("localspec.library.download.retry.sleep", found.append)
     return found
 
 
@@ -75,9 +75,9 @@ def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (into / "openvino_model.bin").write_bytes(bytes(1000))
         return {"precision": "int4"}
 
-    module = types.ModuleType("localspec.formats.ir")
+    module = types.ModuleType("localspec.formats.graph.ir")
     module.import_weights = import_weights  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "localspec.formats.ir", module)
+    monkeypatch.setitem(sys.modules, "localspec.formats.graph.ir", module)
     return calls
 
 

@@ -87,7 +87,7 @@ def test_what_openvino_cannot_read_is_refused_where_nothing_else_will_do(
 def test_a_failed_graph_leaves_the_model_as_it_was(
     home: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from localspec.formats import ir
+    from localspec.formats.graph import ir
 
     model = home.resolve(str(gguf), Silent(), ("gguf",))
     before = sorted(path.name for path in model.folder.iterdir())
@@ -107,8 +107,8 @@ def test_a_failed_graph_leaves_the_model_as_it_was(
 def test_a_folder_of_safetensors_is_read_where_it_lies(home: Library, tmp_path: Path) -> None:
     import shutil
 
-    from localspec.formats import vocabulary
-    from localspec.formats.gguf import GgufFile
+    from localspec.formats.gguf.file import GgufFile
+    from localspec.formats.tokenizer import vocabulary
 
     folder = tmp_path / "hf"
     folder.mkdir()

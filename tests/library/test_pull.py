@@ -25,8 +25,8 @@ from localspec.errors import (
     UnsupportedModel,
     UsageError,
 )
-from localspec.library import Library, checking, disk
-from localspec.library.hub import Takes
+from localspec.library import Library, storage, verify
+from localspec.library.download.hub import Takes
 from localspec.library.model import FORMS
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_a_graph_that_will_not_fit_is_told_before_the_first_byte(
     library: Library, qwen: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = len(qwen.repositories["Qwen/Qwen3-8B-GGUF"]["Qwen3-8B-Q4_K_M.gguf"])
-    monkeypatch.setattr(disk, "free", lambda folder: 2 * size)
+    monkeypatch.setattr(storage, "free", lambda folder: 2 * size)
     needed = f"{int(1.8 * size) + size:,}"
     with pytest.raises(StorageError, match=f"{2 * size:,} bytes are free and {needed} are needed"):
         library.resolve("hf:Qwen/Qwen3-8B-GGUF:Q4_K_M", said)
@@ -325,7 +325,7 @@ def test_a_pull_killed_at_any_moment_leaves_no_wrong_model(
             killed += killer.stdout.readline() == "9\n"
             resumed += any(area for _, area in hub.downloads())
             for model in library.all():
-                assert checking.problems(model, said)[1] == []
+                assert verify.problems(model, said)[1] == []
             if len(library.all()) == 2:
                 for model in library.all():  # the GGUF lies in the cache
                     library.remove(model.name, said)
@@ -336,7 +336,7 @@ def test_a_pull_killed_at_any_moment_leaves_no_wrong_model(
     hub.pause = 0
     for name, form in names.items():
         model = library.resolve(name, said, (form,))
-        assert checking.problems(model, said)[1] == []
+        assert verify.problems(model, said)[1] == []
         assert model.form(form) is not None
     assert len(library.all()) == 2
     assert [path for path in library.models.iterdir() if ".partial" in path.name] == []

@@ -23,7 +23,7 @@ from localspec.errors import (
     UnknownModel,
     UnsupportedModel,
 )
-from localspec.library import Library, Model, catalogue, disk, home
+from localspec.library import Library, Model, catalogue, home, storage
 from localspec.library.catalogue import Entry
 from localspec.library.sources import Source
 
@@ -38,7 +38,7 @@ def leftovers(library: Library) -> list[str]:
 
 def entry_for(path: Path, monkeypatch: pytest.MonkeyPatch, said: Any, **values: Any) -> Entry:
     """Make a catalogue whose only model is the file at `path`, drafted for by `small`."""
-    digest = disk.digest_of(path, said)
+    digest = storage.digest_of(path, said)
     fixed: dict[str, Any] = {"title": "T", "licence": "L", "parameters": "1", "context": 512, "sources": ()}
     entry = Entry(name="tiny", aliases=("t",), digest=digest, draft="small", **{**fixed, **values})
     monkeypatch.setattr(catalogue, "entries", lambda: (entry,))
@@ -50,7 +50,7 @@ def test_a_gguf_is_imported_once(
 ) -> None:
     path = make_gguf(tmp_path / "my model.gguf")
     model = library.resolve(str(path), said)
-    digest = disk.digest_of(path, said)
+    digest = storage.digest_of(path, said)
     assert model.name == f"my model-{digest[:8]}"
     assert model.form("gguf") == path
     assert sorted(file.name for file in model.folder.iterdir()) == [
@@ -122,8 +122,8 @@ def test_what_the_files_say(
 
 
 def test_a_template_for_tools_is_kept(tmp_path: Path, make_gguf: Any) -> None:
-    from localspec.formats.gguf import GgufFile
-    from localspec.library.importing import tokenizer_config
+    from localspec.formats.gguf.file import GgufFile
+    from localspec.library.importing.convert import tokenizer_config
 
     metadata = GgufFile.open(make_gguf(tmp_path / "a.gguf")).metadata
     metadata = {**metadata, "tokenizer.chat_template": "plain", "tokenizer.chat_template.tool_use": "tools"}
@@ -156,7 +156,7 @@ def break_converter(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> No
         (into / "openvino_model.bin").write_bytes(bytes(10))
         raise error
 
-    monkeypatch.setattr(sys.modules["localspec.formats.ir"], "import_weights", fail)
+    monkeypatch.setattr(sys.modules["localspec.formats.graph.ir"], "import_weights", fail)
 
 
 SCRIPT = """
@@ -174,9 +174,9 @@ SCRIPT = """
         time.sleep(0.5)
         return {}
 
-    module = types.ModuleType("localspec.formats.ir")
+    module = types.ModuleType("localspec.formats.graph.ir")
     module.import_weights = import_weights
-    sys.modules["localspec.formats.ir"] = module
+    sys.modules["localspec.formats.graph.ir"] = module
     print(Library(Path(sys.argv[1])).resolve(sys.argv[2], Silent()).name)
 """
 
@@ -258,7 +258,7 @@ def test_too_little_room_is_told_before_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = make_gguf(tmp_path / "a.gguf")
-    monkeypatch.setattr(disk, "free", lambda folder: 1234)
+    monkeypatch.setattr(storage, "free", lambda folder: 1234)
     needed = f"{int(path.stat().st_size * 1.8):,}"
     with pytest.raises(StorageError, match=f"1,234 bytes are free and {needed} are needed"):
         library.resolve(str(path), said)

@@ -37,7 +37,7 @@ def main() -> None:
     )
     parser.add_argument("model")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--draft", default="ladder")
+    parser.add_argument("--draft", default="hybrid")
     options, others = parser.parse_known_args()
     same, drafted = [], []
     for number in range(options.runs):

@@ -15,14 +15,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from localspec import prompts as kept
 from localspec.agent import tasks, toolbox
 from localspec.agent.folder import Folder
 from localspec.agent.loop import Agent, Called, Event, Finished, Returned, Stepped, Working
 from localspec.agent.permission import KINDS, Permission
-from localspec.choosing import Choice
 from localspec.library import Library, Terminal
-from localspec.runtime import Runtime
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
+from localspec.state import prompt_cache as kept
 
 SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
 

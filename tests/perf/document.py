@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
-MEASURED, PERFORMANCE = DOCS / "measured", DOCS / "performance.md"
+MEASURED, PERFORMANCE = DOCS / "adaptive", DOCS / "performance.md"
 PLACE = re.compile(r"(<!-- bench: (?P<name>[\w.-]+) -->\n).*?(<!-- end -->)", re.S)
 
 Values = dict[str, Any]

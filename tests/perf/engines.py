@@ -21,9 +21,10 @@ import numpy as np
 import psutil
 
 from localspec import plugins
-from localspec.choosing import Making
-from localspec.core.cursor import Cursor, shared_prefix
+from localspec.core.cursor import Cursor
+from localspec.core.types import shared_prefix
 from localspec.library import Library, Model, Terminal
+from localspec.runtime.resolution import LoadSpec
 
 PROMPTS = (
     "Write a Python function that checks whether a number is prime.",
@@ -58,7 +59,7 @@ def llamacpp(options: argparse.Namespace) -> dict[str, Any]:
     import llama_cpp as llama
 
     model = opened(options.model, "gguf")
-    engine: Any = Making(plugins.parse("engines", f"llamacpp:threads={options.threads}"), model).make()
+    engine: Any = LoadSpec(plugins.parse("engines", f"llamacpp:threads={options.threads}"), model).make()
     params = llama.llama_context_default_params()
     params.n_ctx, params.n_batch, params.n_ubatch = 1024, 512, 512
     params.n_threads = params.n_threads_batch = options.threads
@@ -89,7 +90,7 @@ def torch(options: argparse.Namespace) -> dict[str, Any]:
 
     model = opened(options.model, options.form)
     spec = f"torch:device={options.device},precision={options.precision}"
-    engine: Any = Making(plugins.parse("engines", spec), model).make()
+    engine: Any = LoadSpec(plugins.parse("engines", spec), model).make()
 
     def theirs(prompt: list[int], tokens: int) -> tuple[list[int], float]:
         clock = Clock()
@@ -131,12 +132,12 @@ def compared(
     agree = []
     ours(engine, asked[0], 4)
     theirs(asked[0], 4)
-    ways = {"localspec": lambda *asked: ours(engine, *asked), "theirs": theirs}
+    argument_constraints = {"localspec": lambda *asked: ours(engine, *asked), "theirs": theirs}
     for turn in range(options.repeat):
         for prompt in asked:
             told = {}
-            for name in list(ways)[:: -1 if turn % 2 else 1]:
-                told[name], seconds = ways[name](prompt, options.tokens)
+            for name in list(argument_constraints)[:: -1 if turn % 2 else 1]:
+                told[name], seconds = argument_constraints[name](prompt, options.tokens)
                 spent[name].append(seconds)
             agree.append(shared_prefix(told["localspec"], told["theirs"]))
     median = {name: statistics.median(seconds) for name, seconds in spent.items()}
@@ -156,7 +157,7 @@ def weights(options: argparse.Namespace) -> dict[str, Any]:
     process, found = psutil.Process(), {}
     form = {"openvino": "openvino", "llamacpp": "gguf", "torch": options.form}[options.engine]
     model, spec = opened(options.model, form), plugins.parse("engines", options.engine)
-    making = Making(spec, model)
+    making = LoadSpec(spec, model)
     engines: list[Any] = []
     before = process.memory_info().rss
     for count in (1, 2):

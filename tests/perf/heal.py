@@ -17,18 +17,20 @@ from time import monotonic
 import numpy as np
 import torch
 
-from localspec.building.desk import turns
-from localspec.core.contracts import Text, Tokens
-from localspec.core.cutting import angles, candidates, influences
-from localspec.formats import transformers
-from localspec.library import Manifest, Model, importing
-from localspec.steps.heal import TEXTS, Heal
-from localspec.training.texts import write
+from localspec.build.context import turns
+from localspec.core.types import Tokens
+from localspec.drafting.build_step import Text
+from localspec.formats.huggingface import transformers
+from localspec.library import Manifest, Model
+from localspec.library.importing import convert
+from localspec.steps.heal.step import TEXTS, Heal
+from localspec.steps.heal.texts import write
+from localspec.steps.prune.layer_selection import angles, candidates, influences
 
 HELD_OUT, SHOWN = 96, 8  # texts that judge, and that rank the layers
 
 
-class Site:
+class BuildContext:
     """As much of a build as healing asks for."""
 
     def __init__(self, target: Path, source: Path, work: Path) -> None:
@@ -36,7 +38,7 @@ class Site:
         self._files = {"target": target, "source": source}
         about = work / "about"
         about.mkdir(exist_ok=True, parents=True)
-        importing.from_gguf(target, about)
+        convert.from_gguf(target, about)
         self._model = Model("target", about, Manifest(name="target", source=str(target)))
         self._started = monotonic()
 
@@ -69,7 +71,7 @@ def read(file: Path) -> list[Text]:
     return [Text(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]
 
 
-def written(site: Site, seconds: float, most: int, batch: int) -> None:
+def written(site: BuildContext, seconds: float, most: int, batch: int) -> None:
     """Write texts to learn from, and some that are held out."""
     place = transformers.find_device("auto")[1]
     teacher = transformers.load(site.weights("target"), place, transformers.natural(place))
@@ -85,7 +87,7 @@ def written(site: Site, seconds: float, most: int, batch: int) -> None:
         (site.kept / name).write_text("".join(json.dumps(text) + "\n" for text in some), "utf-8")
 
 
-def ranked(site: Site, keep: int) -> list[int]:
+def ranked(site: BuildContext, keep: int) -> list[int]:
     """Return the layers that stay: all but the block through which texts turn least."""
     model = transformers.own(site.weights("source"), transformers.find_device("auto")[1]).eval()
     found = []
@@ -114,7 +116,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=-1)
     parser.add_argument("--work", type=Path, required=True)
     asked = parser.parse_args()
-    site = Site(asked.target, asked.source, asked.work)
+    site = BuildContext(asked.target, asked.source, asked.work)
     if not (site.kept / TEXTS).is_file():
         written(site, asked.writing * 60, asked.most, asked.writers)
     layers = ranked(site, asked.keep)

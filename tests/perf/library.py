@@ -16,8 +16,8 @@ from pathlib import Path
 from time import perf_counter
 
 from localspec.library import Manifest
-from localspec.library.disk import digest_of_text
 from localspec.library.manifest import Place, now
+from localspec.library.storage import digest_of_text
 
 FILES = (
     *("openvino_model.xml", "openvino_model.bin", "tokenizer.json", "tokenizer_config.json"),

@@ -1,7 +1,7 @@
 """Measure what docs/performance.md reports: everything that is compared runs interleaved in one process.
 
     python tests/perf/measure.py plain MODEL     # against openvino-genai on the same files (install it first)
-    python tests/perf/measure.py draft MODEL --draft SPEC [--lookahead SPEC] [--prompts code|edit]
+    python tests/perf/measure.py draft MODEL --draft SPEC [--draft-length SPEC] [--prompts code|edit]
     python tests/perf/measure.py share MODEL     # the loop's own share of decode time
     python tests/perf/measure.py start MODEL     # process start to first token, second run
     python tests/perf/measure.py memory MODEL    # resident memory after an answer
@@ -30,12 +30,12 @@ import numpy as np
 
 from localspec import plugins
 from localspec.chat import Chat
-from localspec.choosing import Choice
-from localspec.core.contracts import Round, Verdict
 from localspec.core.decode import guesses
 from localspec.core.sampler import Sampler, Sampling
+from localspec.core.types import Step, Verdict
 from localspec.library import Library, Terminal
-from localspec.runtime import Answer, Runtime
+from localspec.runtime.generation import Answer, Runtime
+from localspec.runtime.resolution import Choice
 
 FILE = (Path(__file__).parent / "inventory.py").read_text("utf-8")
 PROMPTS = {
@@ -61,8 +61,8 @@ def open_runtime(model: str, **choice: str) -> Runtime:
 def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:
     """Answer `prompt` greedily in a new conversation, nothing of it read before."""
     runtime.forget()
-    answer, rounds = Chat(runtime, sampling=Sampling(), max_tokens=tokens).ask(prompt)
-    for _ in rounds:
+    answer, steps = Chat(runtime, sampling=Sampling(), max_tokens=tokens).ask(prompt)
+    for _ in steps:
         pass
     return answer
 
@@ -73,7 +73,7 @@ def draft(options: argparse.Namespace) -> dict[str, Any]:
     import parity
 
     plain = open_runtime(options.model, draft="off")
-    guessed = open_runtime(options.model, draft=options.draft, lookahead=options.lookahead)
+    guessed = open_runtime(options.model, draft=options.draft, draft_length=options.draft_length)
     guessed.engine, guessed.target.session = plain.engine, plain.engine.session()
     prompts = PROMPTS[options.prompts]
     rates: dict[str, list[list[float]]] = {"plain": [], "draft": []}
@@ -86,7 +86,7 @@ def draft(options: argparse.Namespace) -> dict[str, Any]:
             two = answer_to(guessed, prompt, options.tokens)
             rates["plain"][-1].append(one.tokens_per_second)
             rates["draft"][-1].append(two.tokens_per_second)
-            passes, tokens = passes + two.tally.passes, tokens + two.tally.tokens
+            passes, tokens = passes + two.stats.passes, tokens + two.stats.tokens
         parity.check(  # raises: a speed-up of another text is none
             one.token_ids,
             two.token_ids,
@@ -147,8 +147,8 @@ def answer_rate(runtime: Runtime, ids: list[int], tokens: int) -> float:
     """Return plain decode tokens per second, going on past the end of the turn."""
     stops, runtime.model.__dict__["stop_tokens"] = runtime.model.stop_tokens, list
     runtime.forget()
-    answer, rounds = runtime.answer(ids, sampling=Sampling(), max_tokens=tokens)
-    times = [perf_counter() for _ in rounds]
+    answer, steps = runtime.answer(ids, sampling=Sampling(), max_tokens=tokens)
+    times = [perf_counter() for _ in steps]
     runtime.model.__dict__["stop_tokens"] = stops
     return (len(answer.token_ids) - 1) / (times[-1] - times[0])
 
@@ -162,7 +162,7 @@ def share(options: argparse.Namespace) -> dict[str, Any]:
         for prompt in PROMPTS["code"]:
             answer = answer_to(runtime, prompt, options.tokens)
             decode = answer.seconds - answer.prompt_seconds
-            parts = answer.tally.target_seconds + (answer.tally.draft_seconds if name != "ngram" else 0.0)
+            parts = answer.stats.target_seconds + (answer.stats.draft_seconds if name != "ngram" else 0.0)
             shares.append((decode - parts) / decode)
         found[name] = round(statistics.median(shares), 4)
     return {"share": found}
@@ -282,23 +282,23 @@ def drafter_microseconds(text: list[int]) -> dict[str, float]:
 
 
 def round_microseconds(text: list[int]) -> dict[str, float]:
-    """Time all of a round but the passes, with `ladder` and `measured`: where copies stand, and where not."""
+    """Time all of a round but the passes, with `hybrid` and `adaptive`: where copies stand, and where not."""
     found = {}
     rows = np.random.default_rng(2).normal(size=(17, 151_936)).astype(np.float32)
     for name, stand in (("copies that stand", True), ("guesses that do not", False)):
-        drafter = plugins.parse("drafters", "ladder").make(None)
-        lookahead, sampler = plugins.parse("lookaheads", "measured").make(), Sampler(Sampling())
+        drafter = plugins.parse("drafters", "hybrid").make(None)
+        draft_length, sampler = plugins.parse("draft_length", "adaptive").make(), Sampler(Sampling())
         told, depths, seconds = list(text), [], []
         for _ in range(300):
             started = perf_counter()
-            draft, costs = guesses(told, drafter, lookahead, sampler, 1000)
+            draft, costs = guesses(told, drafter, draft_length, sampler, 1000)
             whole = told + [guess.token for guess in draft]
             accepted = len(draft) if stand else 0
             token = whole[-500] if stand else whole[-500] + 1
             drafter.observe(whole, rows[: len(draft) + 1], Verdict(accepted, token))
             tokens = (*whole[len(told) : len(told) + accepted], token)
             cost = 0.1 + 0.003 * len(draft)
-            lookahead.learn(Round(tokens, len(draft), accepted, 0.0, cost, draft=tuple(draft), costs=costs))
+            draft_length.learn(Step(tokens, len(draft), accepted, 0.0, cost, draft=tuple(draft), costs=costs))
             seconds.append(perf_counter() - started)
             told += tokens
             depths.append(len(draft))
@@ -326,7 +326,7 @@ def main() -> None:
     )
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--draft", default="ngram")
-    parser.add_argument("--lookahead", default="measured")
+    parser.add_argument("--draft-length", default="adaptive")
     parser.add_argument("--prompts", default="code", choices=list(PROMPTS))
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=3)

@@ -1,6 +1,7 @@
-"""Replay texts that bench recorded through a drafter and a lookahead, without a model.
+"""Replay texts that bench recorded through a drafter and a draft-length policy, without a model.
 
-    python tests/perf/replay.py REPORT.json [--draft SPEC] [--model NAME] [--lookahead SPEC] [--costs 88,95]
+    python tests/perf/replay.py REPORT.json [--draft SPEC] [--model NAME]
+        [--draft-length SPEC] [--costs 88,95]
 
 REPORT is a report of `localspec bench` with its runs. A guess stands when it is what the plain answer says;
 passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one and what it
@@ -21,10 +22,10 @@ import numpy as np
 
 from localspec import plugins
 from localspec.bench import suites
-from localspec.bench.race import encoded
-from localspec.core.contracts import Offer, Round, Verdict
+from localspec.bench.runner import encoded
 from localspec.core.decode import guesses
 from localspec.core.sampler import Sampler, Sampling
+from localspec.core.types import LazyGuess, Step, Verdict
 from localspec.library import Library
 
 WIDTHS = (1, 2, 4, 8, 16)
@@ -33,28 +34,28 @@ READ = 0.06  # of a pass: what a token is said to cost that the draft model had 
 
 
 class Watched:
-    """A lookahead that notes how much the offers that it takes have missed."""
+    """A draft-length policy that notes how much the offers that it takes have missed."""
 
-    def __init__(self, lookahead: Any) -> None:
-        self._lookahead = lookahead
-        self.learn = lookahead.learn
+    def __init__(self, draft_length: Any) -> None:
+        self._lookahead = draft_length
+        self.learn = draft_length.learn
         self.behind: list[int] = []
 
     def wants_more(self, draft: Any, step: Any) -> bool:
         wanted: bool = self._lookahead.wants_more(draft, step)
-        if wanted and isinstance(step, Offer):
+        if wanted and isinstance(step, LazyGuess):
             self.behind.append(step.behind)
         return wanted
 
 
 class Replayed:
-    """A drafter and a lookahead that answer one recorded text after another."""
+    """A drafter and a draft-length policy that answer one recorded text after another."""
 
-    def __init__(self, draft: str, lookahead: str, costs: list[float], engine: Any = None) -> None:
+    def __init__(self, draft: str, draft_length: str, costs: list[float], engine: Any = None) -> None:
         given = [engine, engine.vocab] if engine else []
         self.drafter = plugins.parse("drafters", draft).make(None, *given)
         self.engine = engine
-        self.lookahead = Watched(plugins.parse("lookaheads", lookahead).make())
+        self.draft_length = Watched(plugins.parse("draft_length", draft_length).make())
         self.curve = np.interp(range(300), WIDTHS, [cost / 1000 for cost in costs])
         slope = self.curve[16] - self.curve[8]
         self.curve[17:] = self.curve[16] + slope / 8 * np.arange(1, 284)
@@ -64,10 +65,10 @@ class Replayed:
         text, done, seconds, stood = list(prompt), 0, 0.0, 0
         depths, sampler = [], Sampler(Sampling())
         while done < len(answer):
-            self.lookahead.behind = []
-            draft, costs = guesses(text, self.drafter, self.lookahead, sampler, len(answer) - done - 1)
+            self.draft_length.behind = []
+            draft, costs = guesses(text, self.drafter, self.draft_length, sampler, len(answer) - done - 1)
             if self.engine:
-                behind = iter(self.lookahead.behind)
+                behind = iter(self.draft_length.behind)
                 costs = tuple(
                     (GUESS + READ * (next(behind) - 1)) * float(self.curve[1])
                     if guess.source in ("model", "")
@@ -85,8 +86,8 @@ class Replayed:
             seconds += cost + sum(costs)
             done += len(tokens)
             finish = "stop" if done == len(answer) else None
-            self.lookahead.learn(
-                Round(tokens, len(draft), accepted, sum(costs), cost, "", finish, tuple(draft), costs)
+            self.draft_length.learn(
+                Step(tokens, len(draft), accepted, sum(costs), cost, "", finish, tuple(draft), costs)
             )
             text += tokens
             depths.append(len(draft))
@@ -99,9 +100,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("report", type=Path)
-    parser.add_argument("--draft", default="ladder")
+    parser.add_argument("--draft", default="hybrid")
     parser.add_argument("--model", help="a draft model, which really runs")
-    parser.add_argument("--lookahead", default="measured")
+    parser.add_argument("--draft-length", default="adaptive")
     parser.add_argument("--costs", default="88,95,114,137,159")
     parser.add_argument("--each", action="store_true", help="a line for each prompt")
     options = parser.parse_args()
@@ -114,7 +115,7 @@ def main() -> None:
         assert draft is not None
         engine = plugins.parse("engines", "openvino").make(draft.folder)
     costs = [float(cost) for cost in options.costs.split(",")]
-    replayed = Replayed(options.draft, options.lookahead, costs, engine)
+    replayed = Replayed(options.draft, options.draft_length, costs, engine)
     found = defaultdict(list)
     known = {(one.suite, one.name): one for name in suites.names() for one in suites.load(name)}
     for run in report["runs"]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 
 from localspec.chat import Chat
-from localspec.choosing import Choice
 from localspec.core.sampler import Sampling
 from localspec.library import Library, Terminal
-from localspec.runtime import Runtime
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
 
 LINE = "In the year {year} the harbour of the town had {ships} ships and {captains} captains.\n"
 
@@ -32,9 +32,9 @@ def main() -> None:
         year += 20
     chat = Chat(runtime, sampling=Sampling(), max_tokens=24)
     for question in (f"{text}\nHow many ships were there in 1503?", "And in 1510?"):
-        answer, rounds = chat.ask(question)
+        answer, steps = chat.ask(question)
         reused = chat.usage().reused
-        for _ in rounds:
+        for _ in steps:
             pass
         print(
             f"{answer.prompt_tokens} tokens, {reused} of them in the cache, read in"

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from desk import IDLE, LAYERS, Desk
+from desk import IDLE, LAYERS, Workspace
 
-from localspec.core.contracts import Artifact, Text
-from localspec.formats.gguf import GgufFile
-from localspec.formats.ir import import_weights
-from localspec.formats.paged import read_stateful
-from localspec.formats.reading import Reading
-from localspec.library import Silent, importing
+from localspec.drafting.build_step import Artifact, Text
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph.ir import import_weights
+from localspec.formats.graph.paged import read_stateful
+from localspec.formats.graph.runner import Reading
+from localspec.library import Silent
+from localspec.library.importing import convert
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +27,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
             name = f"blk.{layer}.{part}.weight"
             model.put(name, "Q8_0", np.zeros_like(model.stored[name]))
     path = tiny.write_gguf(model, folder / "tiny.gguf")
-    importing.from_gguf(path, folder)
+    convert.from_gguf(path, folder)
     import_weights(GgufFile.open(path), folder, Silent(), plain=True)
     return Artifact(folder, {})
 
@@ -45,10 +46,10 @@ def texts(source: Artifact) -> list[Text]:
 
 
 @pytest.fixture
-def desk(texts: list[Text], source: Artifact, tmp_path: Path) -> Desk:
+def desk(texts: list[Text], source: Artifact, tmp_path: Path) -> Workspace:
     kept = tmp_path / "kept"
     kept.mkdir()
-    return Desk(texts, [1.0 + 0.02 * more for more in range(9)], source.folder / "tiny.gguf", kept)
+    return Workspace(texts, [1.0 + 0.02 * more for more in range(9)], source.folder / "tiny.gguf", kept)
 
 
 @pytest.fixture

@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from desk import Desk, rows
+from desk import Workspace, rows
 
 from localspec import plugins
-from localspec.core.contracts import Artifact
+from localspec.drafting.build_step import Artifact
+from localspec.engines.npu import graph
 from localspec.errors import BadValue, UnsupportedModel
-from localspec.formats import npu, transformers
-from localspec.formats.gguf import GgufFile
-from localspec.formats.ir import import_weights
-from localspec.formats.paged import read_stateful
-from localspec.formats.safetensors import SafetensorsFolder
-from localspec.library import Silent, importing
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph.ir import import_weights
+from localspec.formats.graph.paged import read_stateful
+from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.library import Silent
+from localspec.library.importing import convert
 
 pytestmark = pytest.mark.engines
 
@@ -28,7 +30,7 @@ TEXT = [3, 1, 4, 1, 5, 9, 2, 6]
 KEPT = [0, 2, 3, 5]
 
 
-def exported(step: str, desk: Desk, source: Artifact, into: Path) -> Artifact:
+def exported(step: str, desk: Workspace, source: Artifact, into: Path) -> Artifact:
     return plugins.parse("steps", f"export:{step}").make(desk).run(source, into)
 
 
@@ -45,7 +47,7 @@ def torch_rows(path: Path) -> Any:
         return model(torch.tensor([TEXT])).logits[0].numpy()
 
 
-def test_a_gguf_is_copied_when_nothing_changes(source: Artifact, desk: Desk, into: Path) -> None:
+def test_a_gguf_is_copied_when_nothing_changes(source: Artifact, desk: Workspace, into: Path) -> None:
     found = exported("to=gguf", desk, source, into)
     assert (into / "model.gguf").read_bytes() == desk.weights("source").read_bytes()
     assert found.facts["weights"] == "model.gguf"
@@ -53,7 +55,7 @@ def test_a_gguf_is_copied_when_nothing_changes(source: Artifact, desk: Desk, int
 
 
 def test_layers_that_are_gone_are_not_written(
-    source: Artifact, desk: Desk, into: Path, tmp_path: Path
+    source: Artifact, desk: Workspace, into: Path, tmp_path: Path
 ) -> None:
     cut = Artifact(source.folder, {"layers": KEPT, "of_layers": 6, "bits": 8})
     found = exported("to=gguf", desk, cut, into)
@@ -72,7 +74,7 @@ def test_layers_that_are_gone_are_not_written(
 
 @pytest.mark.parametrize(("type", "limit"), [("q4_0", 0.5), ("F16", 0.01)])
 def test_another_type_is_written(
-    source: Artifact, desk: Desk, into: Path, tmp_path: Path, type: str, limit: float
+    source: Artifact, desk: Workspace, into: Path, tmp_path: Path, type: str, limit: float
 ) -> None:
     found = exported(f"to=gguf,type={type}", desk, source, into)
     assert found.facts["precision"] == type.upper()
@@ -82,12 +84,14 @@ def test_another_type_is_written(
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_a_folder_of_safetensors_becomes_a_gguf(desk: Desk, into: Path, tmp_path: Path, family: str) -> None:
+def test_a_folder_of_safetensors_becomes_a_gguf(
+    desk: Workspace, into: Path, tmp_path: Path, family: str
+) -> None:
     model = tiny.make(family, "F16", seed=4)
     about, folder = tmp_path / "about", tmp_path / "folder"
     about.mkdir()
     folder.mkdir()
-    importing.from_gguf(tiny.write_gguf(model, tmp_path / "tiny.gguf"), about)
+    convert.from_gguf(tiny.write_gguf(model, tmp_path / "tiny.gguf"), about)
     tiny.write_folder(model, folder, vocab_size=tiny.VOCAB)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((about / name).read_bytes())
@@ -104,12 +108,14 @@ def test_a_folder_of_safetensors_becomes_a_gguf(desk: Desk, into: Path, tmp_path
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_a_hugging_face_folder_says_the_same(desk: Desk, into: Path, tmp_path: Path, family: str) -> None:
+def test_a_hugging_face_folder_says_the_same(
+    desk: Workspace, into: Path, tmp_path: Path, family: str
+) -> None:
     model = tiny.make(family, "Q8_0", interleaved=family == "llama", seed=4)
     about = tmp_path / "about"
     about.mkdir()
     desk._weights = tiny.write_gguf(model, tmp_path / "tiny.gguf")
-    importing.from_gguf(desk._weights, about)
+    convert.from_gguf(desk._weights, about)
     found = exported("to=torch", desk, Artifact(about, {}), into)
     assert found.facts["weights"] == "."
     assert SafetensorsFolder.open(into).architecture == family
@@ -119,14 +125,14 @@ def test_a_hugging_face_folder_says_the_same(desk: Desk, into: Path, tmp_path: P
     assert np.allclose(torch_rows(into), expected, atol=0.01 * expected.std())
 
 
-def test_a_stretch_without_words_is_refused(desk: Desk, into: Path, tmp_path: Path) -> None:
+def test_a_stretch_without_words_is_refused(desk: Workspace, into: Path, tmp_path: Path) -> None:
     model = tiny.make("llama", interleaved=True, stretch=np.linspace(1, 3, tiny.HEAD_WIDTH // 2))
     desk._weights = tiny.write_gguf(model, tmp_path / "tiny.gguf")
     with pytest.raises(UnsupportedModel, match="a config has no words for"):
         exported("to=torch", desk, Artifact(tmp_path, {}), into)
 
 
-def test_openvino_brings_the_tokenizer_of_genai(source: Artifact, desk: Desk, into: Path) -> None:
+def test_openvino_brings_the_tokenizer_of_genai(source: Artifact, desk: Workspace, into: Path) -> None:
     exported("to=openvino", desk, source, into)
     assert np.array_equal(rows(into, TEXT), rows(source.folder, TEXT))
     import openvino as ov
@@ -140,16 +146,16 @@ def test_openvino_brings_the_tokenizer_of_genai(source: Artifact, desk: Desk, in
     assert tokenizer([said])["input_ids"][0].tolist() == expected
 
 
-def test_npus_get_one_scale_a_row(source: Artifact, desk: Desk, into: Path) -> None:
+def test_npus_get_one_scale_a_row(source: Artifact, desk: Workspace, into: Path) -> None:
     found = exported("to=openvino,npu=on", desk, source, into)
     assert found.facts["precision"] == "INT4"
     model = read_stateful(into / "openvino_model.xml")
-    assert npu.group_wise(model) is None
+    assert graph.group_wise(model) is None
     constants = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
     assert "i4" in {node.get_element_type().get_type_name() for node in constants}
 
 
-def test_a_trimmed_head_fits_into_no_other_file(source: Artifact, desk: Desk, into: Path) -> None:
+def test_a_trimmed_head_fits_into_no_other_file(source: Artifact, desk: Workspace, into: Path) -> None:
     trimmed = Artifact(source.folder, {"tokens": 50, "of_tokens": 96})
     with pytest.raises(UnsupportedModel, match="The head was trimmed, which no gguf file can hold"):
         exported("to=gguf", desk, trimmed, into)
@@ -165,6 +171,6 @@ def test_a_trimmed_head_fits_into_no_other_file(source: Artifact, desk: Desk, in
         ("to=gguf,type=Q9", "`Q9` is no GGUF type"),
     ],
 )
-def test_options_that_do_nothing_are_refused(desk: Desk, step: str, said: str) -> None:
+def test_options_that_do_nothing_are_refused(desk: Workspace, step: str, said: str) -> None:
     with pytest.raises(BadValue, match=said):
         plugins.parse("steps", f"export:{step}").make(desk)

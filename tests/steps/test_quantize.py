@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from desk import Desk, rows
+from desk import Workspace, rows
 
 from localspec import plugins
-from localspec.core.contracts import Artifact
+from localspec.drafting.build_step import Artifact
 from localspec.errors import BadValue, MissingExtra
-from localspec.formats.paged import read_stateful
+from localspec.formats.graph.paged import read_stateful
 
 TEXT = [3, 1, 4, 1, 5]
 
@@ -40,7 +40,7 @@ def kinds(folder: Path) -> set[str]:
     ],
 )
 def test_weights_take_fewer_bits_and_stand_for_nearly_the_same(
-    source: Artifact, desk: Desk, into: Path, options: str, types: set[str], size: float
+    source: Artifact, desk: Workspace, into: Path, options: str, types: set[str], size: float
 ) -> None:
     found = plugins.parse("steps", f"quantize:{options}").make(desk).run(source, into)
     assert kinds(into) == types
@@ -56,7 +56,7 @@ def test_weights_take_fewer_bits_and_stand_for_nearly_the_same(
 @pytest.mark.parametrize(("cheap", "types"), [(4, {"i4", "u8"}), (8, {"i8"})])
 def test_auto_takes_the_bits_that_pay_most(
     source: Artifact,
-    desk: Desk,
+    desk: Workspace,
     into: Path,
     cheap: int,
     types: set[str],
@@ -71,13 +71,13 @@ def test_auto_takes_the_bits_that_pay_most(
 @pytest.mark.parametrize(
     ("options", "said"), [("bits=5", "`bits` of `quantize` is 5"), ("bits=8,method=awq", "is for 4 bits")]
 )
-def test_what_cannot_be_is_refused(desk: Desk, options: str, said: str) -> None:
+def test_what_cannot_be_is_refused(desk: Workspace, options: str, said: str) -> None:
     with pytest.raises(BadValue, match=said):
         plugins.parse("steps", f"quantize:{options}").make(desk)
 
 
 def test_without_nncf_the_command_that_brings_it_is_told(
-    source: Artifact, desk: Desk, into: Path, monkeypatch: pytest.MonkeyPatch
+    source: Artifact, desk: Workspace, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nncf", None)
     with pytest.raises(MissingExtra) as caught:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.core.contracts import Guess
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
-from localspec.drafters.model import ModelDraft
+from localspec.core.types import Guess
+from localspec.drafters.draft_model import ModelDraft
 from localspec.drafters.ngram import Ngram
 from localspec.engines.toy import Toy
 from localspec.verifiers.exact import Exact
@@ -38,7 +38,7 @@ def test_so_it_is_with_copied_guesses(ask: Callable[..., Any]) -> None:
     sampling = Sampling(temperature=0.5)
     found = ask(target, Ngram(target), sampling=sampling, room=80, prompt=[0, 1, 2])
     assert found.tokens == ask(target, sampling=sampling, room=80, prompt=[0, 1, 2]).tokens
-    assert any(0 < each.accepted < each.drafted for each in found.rounds)
+    assert any(0 < each.accepted < each.drafted for each in found.steps)
 
 
 def test_the_first_guess_that_differs_ends_it() -> None:

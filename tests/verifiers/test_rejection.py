@@ -8,13 +8,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from localspec.core.contracts import Distribution, Drafter, Guess, Tokens
+from localspec.core.contracts import Drafter
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
-from localspec.drafters.model import ModelDraft
+from localspec.core.types import Distribution, Guess, Tokens
+from localspec.draft_length.confidence import Confidence
+from localspec.draft_length.fixed import Fixed
+from localspec.drafters.draft_model import ModelDraft
 from localspec.engines.toy import Toy
-from localspec.lookaheads.confidence import Confidence
-from localspec.lookaheads.fixed import Fixed
 from localspec.verifiers.rejection import Rejection, residual
 
 WIDTH = 5
@@ -83,7 +84,7 @@ def test_the_text_keeps_the_distribution_of_the_target(ask: Ask, drafter: str, s
             target, source, Fixed(tokens=2), Rejection(), prompt=PROMPT, sampling=settings, seed=seed, room=3
         )
         pairs.append((found.tokens[0], found.tokens[1]))
-        stood += found.rounds[0].accepted
+        stood += found.steps[0].accepted
     assert fits(pairs, joint(settings)) > LEAST
     assert 0 < stood < 2 * ANSWERS
 
@@ -95,7 +96,7 @@ def test_stopping_at_a_doubtful_guess_changes_nothing(ask: Ask) -> None:
         ask(target, source, Confidence(), Rejection(), prompt=PROMPT, sampling=settings, seed=seed, room=3)
         for seed in range(ANSWERS)
     ]
-    assert {answer.rounds[0].drafted for answer in found} == {1, 2}
+    assert {answer.steps[0].drafted for answer in found} == {1, 2}
     assert fits([(answer.tokens[0], answer.tokens[1]) for answer in found], joint(settings)) > LEAST
 
 

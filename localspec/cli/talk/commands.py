@@ -72,7 +72,7 @@ def _help(talk: Talk, argument: str) -> None:
 def _clear(talk: Talk, argument: str) -> None:
     talk.chat.clear()
     kept = f"; the last one is kept as `{talk.name}`" if talk.name and talk.keeps else ""
-    talk.name, talk.last, talk.rounds = None, None, []
+    talk.name, talk.last, talk.steps = None, None, []
     console.say(f"A new conversation{kept}")
 
 
@@ -129,7 +129,7 @@ def _draft(talk: Talk, argument: str) -> None:
 
 def _load(talk: Talk, model: str, choice: Any) -> None:
     from localspec.library import Terminal
-    from localspec.runtime import Runtime
+    from localspec.runtime.generation import Runtime
 
     choice.check()
     old = talk.chat.runtime
@@ -214,13 +214,13 @@ def _context(talk: Talk, argument: str) -> None:
 def _accepted(talk: Talk, argument: str) -> None:
     """Show the last answer with the guesses that stood in colours, one a source."""
     from localspec.cli.talk.screen import printable
-    from localspec.core.tokenizer import TextStream
+    from localspec.core.text import TextStream
 
-    if not talk.rounds:
+    if not talk.steps:
         raise PromptError("Nothing was answered yet", None)
     stream, colours = TextStream(talk.chat.runtime.tokenizer), dict[str, str]()
     text = []
-    for last in talk.rounds:
+    for last in talk.steps:
         for at, token in enumerate(last.tokens):
             piece = printable(stream.push(token))
             if at < last.accepted:
@@ -229,7 +229,7 @@ def _accepted(talk: Talk, argument: str) -> None:
                 piece = _coloured(piece, colour)
             text.append(piece)
     print("".join(text) + printable(stream.flush()))
-    counts = {name: talk.last.tally.sources.get(name) for name in colours} if talk.last else {}
+    counts = {name: talk.last.stats.sources.get(name) for name in colours} if talk.last else {}
     shown = [
         _coloured(f"{name}" + (f" {share.accepted} of {share.drafted}" if share else ""), colours[name])
         for name, share in counts.items()

@@ -17,11 +17,11 @@ from localspec.errors import ContextFull, EmptyPrompt, LocalspecError, StorageEr
 
 if TYPE_CHECKING:
     from localspec.chat import Chat, Reply
-    from localspec.choosing import Choice
-    from localspec.core.contracts import Round
+    from localspec.core.types import Step
     from localspec.library import Library
-    from localspec.runtime import Answer
-    from localspec.sessions import Sessions
+    from localspec.runtime.generation import Answer
+    from localspec.runtime.resolution import Choice
+    from localspec.state.conversations import Sessions
 
 KEPT_EVERY = 0.2  # seconds between two writes of an answer that is being written, at least
 SHARE = 20.0  # and so many times what a write takes
@@ -45,7 +45,7 @@ class Talk:
     markdown: bool = False
     files: list[attach.Attached] = field(default_factory=list)  # that go with the next question
     last: Answer | None = None
-    rounds: list[Round] = field(default_factory=list)  # of the last answer
+    steps: list[Step] = field(default_factory=list)  # of the last answer
     keeps: bool = True
     over: bool = False
 
@@ -106,7 +106,7 @@ class Talk:
         try:
             while True:
                 try:
-                    answer, rounds = begin()
+                    answer, steps = begin()
                     break
                 except ContextFull as error:
                     if not self.make_room(error, keep):
@@ -115,22 +115,22 @@ class Talk:
         except BaseException:
             self.chat.messages = held
             raise
-        self.show(answer, rounds)
+        self.show(answer, steps)
         return True
 
-    def show(self, answer: Answer, rounds: Generator[Round, None, None]) -> None:
+    def show(self, answer: Answer, steps: Generator[Step, None, None]) -> None:
         """Show an answer as it streams and keep it; Ctrl-C stops it, and what there is stays."""
-        self.last, self.rounds = answer, []
+        self.last, self.steps = answer, []
         out = screen.writer(sys.stdout, markdown=self.markdown, thoughts=self.thoughts)
         try:
             self.keep()
             with (
                 no_echo(),
-                closing(screen.stream(rounds, out, thinking=self.chat.splitter())) as shown,
+                closing(screen.stream(steps, out, thinking=self.chat.splitter())) as shown,
             ):
                 due = monotonic() + KEPT_EVERY
                 for last in shown:
-                    self.rounds.append(last)
+                    self.steps.append(last)
                     if (now := monotonic()) > due:
                         self.keep(answer.text)
                         due = monotonic() + max(KEPT_EVERY, SHARE * (monotonic() - now))
@@ -176,11 +176,11 @@ class Talk:
         """Have the model sum up the turns, so many of the latest ones as there is room for."""
         if self.chat.usage().used > self.chat.runtime.engine.context * (1 - ROOM):
             self.drop(keep, 0)
-        _, rounds = self.chat.summarise(keep)
+        _, steps = self.chat.summarise(keep)
         console.say(console.paint("The turns in the model's words:", console.DIM))
         out = screen.PlainWriter(sys.stderr, safe=True)
         with no_echo():
-            for _ in screen.stream(rounds, out, thinking=None):
+            for _ in screen.stream(steps, out, thinking=None):
                 pass
 
     def keep(self, partial: str = "") -> None:

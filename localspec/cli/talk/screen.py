@@ -10,14 +10,14 @@ from contextlib import closing
 from typing import IO, TYPE_CHECKING, Protocol
 
 from localspec.cli import console
-from localspec.core.thinking import Said, Thinking
+from localspec.output.reasoning import ReasoningParser, Said
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.markdown import Markdown
     from rich.syntax import Syntax
 
-    from localspec.core.contracts import Round
+    from localspec.core.types import Step
 
 TALLEST = 0.8  # of the screen: what is higher cannot be drawn anew, so that much is drawn at once
 TOGETHER, APART = "\x1b[?2026h", "\x1b[?2026l"  # terminals that know it show what is between at once
@@ -279,8 +279,8 @@ def printable(text: str) -> str:
 
 
 def stream(
-    rounds: Generator[Round, None, None], out: Writer, *, thinking: Thinking | None
-) -> Generator[Round, None, None]:
+    steps: Generator[Step, None, None], out: Writer, *, thinking: ReasoningParser | None
+) -> Generator[Step, None, None]:
     """Show an answer on `out` and yield its rounds; what `thinking` takes for a thought is shown as one.
 
     The answer is closed and ended however it comes out.
@@ -288,8 +288,8 @@ def stream(
     waiting = console.Waiting()
     try:
         waiting.show("Reading")
-        with closing(rounds):
-            for last in rounds:
+        with closing(steps):
+            for last in steps:
                 for said in thinking.push(last.text) if thinking else [Said(last.text)]:
                     if said.thought and not out.thoughts:
                         waiting.show("Thinking")

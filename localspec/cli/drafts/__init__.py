@@ -1,0 +1,1 @@
+"""Commands that build drafts and quantized models."""

@@ -1,0 +1,1 @@
+"""Commands that examine and measure this machine."""

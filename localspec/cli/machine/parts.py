@@ -1,0 +1,53 @@
+"""`localspec parts`: what there is to choose from."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from localspec.plugins import Part
+
+HELP = "List engines, drafters, draft-length policies, verifiers and all other parts, with their options."
+EPILOG = "Example: localspec parts --json"
+
+
+def parts(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print every part with one line and its options."""
+    from localspec import plugins  # brings numpy, which `--help` has no time for
+
+    found = {kind: [described(part) for part in plugins.parts(kind).values()] for kind in plugins.KINDS}
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    print("\n\n".join("\n".join([kind, *map(in_words, listed)]) for kind, listed in found.items()))
+
+
+def described(part: Part) -> dict[str, Any]:
+    """Return a part's name, summary and options as plain values."""
+    options = [
+        {
+            "name": setting.name,
+            "type": setting.type.__name__,
+            "required": setting.required,
+            "default": None if setting.required else setting.default,
+            "help": setting.option.help,
+            "choices": list(setting.option.choices),
+        }
+        for setting in part.settings.values()
+    ]
+    return {"name": part.name, "summary": part.summary, "options": options}
+
+
+def in_words(part: dict[str, Any]) -> str:
+    """Return the lines of one part."""
+    lines = [f"  {part['name']:<12} {part['summary']}"]
+    for option in part["options"]:
+        given = f"{option['name']}={'...' if option['required'] else option['default']}"
+        choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
+        lines.append(f"      {given:<20} {option['help']}{choices}")
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+"""What the rounds of an answer add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localspec.core.types import Step
+
+
+@dataclass(slots=True)
+class SourceCounts:
+    """The guesses of one source: how many, how many of them stood, what they cost."""
+
+    drafted: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Stats:
+    """Sums over rounds. `drafted_at[i]` and `accepted_at[i]` count guesses at position i of a draft.
+
+    `sources` has the guesses by who made them, under "" where a drafter has one source alone.
+    """
+
+    tokens: int = 0
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    draft_seconds: float = 0.0
+    target_seconds: float = 0.0
+    drafted_at: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
+    sources: dict[str, SourceCounts] = field(default_factory=dict)
+
+    def add(self, last: Step) -> None:
+        """Count one more round."""
+        self.tokens += len(last.tokens)
+        self.passes += 1
+        self.drafted += last.drafted
+        self.accepted += last.accepted
+        self.draft_seconds += last.draft_seconds
+        self.target_seconds += last.target_seconds
+        missing = last.drafted - len(self.drafted_at)
+        self.drafted_at += [0] * missing
+        self.accepted_at += [0] * missing
+        for position in range(last.drafted):
+            self.drafted_at[position] += 1
+            self.accepted_at[position] += position < last.accepted
+        for position, (guess, seconds) in enumerate(zip(last.draft, last.costs, strict=True)):
+            share = self.sources.setdefault(guess.source, SourceCounts())
+            share.drafted += 1
+            share.accepted += position < last.accepted
+            share.seconds += seconds
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens that one target pass settled, on average."""
+        return self.tokens / self.passes if self.passes else 0.0

@@ -1,0 +1,1 @@
+"""Draft-length policies: how far to guess."""

@@ -1,0 +1,1 @@
+"""What several parts know about drafts: acceptance, agreement, speed-up, pass costs, build steps."""

@@ -1,0 +1,1 @@
+"""The OpenVINO graph of a decoder."""

@@ -1,0 +1,254 @@
+"""A decoder as a stateful OpenVINO graph, the form that OpenVINO's own tools write and read.
+
+Inputs: input_ids, attention_mask, position_ids [batch, tokens] and beam_idx [batch]; output: logits
+[batch, tokens, vocab]. Keys and values are variables that grow with each call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.formats.gguf.quants import Affine
+from localspec.formats.graph.architecture import Architecture
+from localspec.formats.graph.linear import Linear, Node
+from localspec.formats.graph.weights import Weights
+
+INPUTS = {
+    "input_ids": ("i64", 2),
+    "attention_mask": ("i64", 2),
+    "position_ids": ("i64", 2),
+    "beam_idx": ("i32", 1),
+}
+
+
+class Graph:
+    """Builds the graph of one decoder, layer by layer."""
+
+    def __init__(self, shape: Architecture, weights: Weights) -> None:
+        from openvino import opset13 as ops
+
+        self.shape = shape
+        self.weights = weights
+        self.ops: Any = ops
+        self.inputs = {name: self._input(name, kind, rank) for name, (kind, rank) in INPUTS.items()}
+        self.sinks: list[Node] = []
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], Node] = {}
+        self.linear = Linear()
+
+    def model(self) -> Any:
+        """Return the openvino.Model; raises BrokenModel when a tensor is missing."""
+        import openvino as ov
+
+        table = self.weights.table("token_embd")
+        self.vocab = len(table.codes)
+        embedding = self.linear.table(table)
+        x = self.ops.gather(embedding, self.inputs["input_ids"], self.ops.constant(np.int32(0)))
+        self._start()
+        for layer in range(self.shape.layers):
+            x = self._layer(x, f"blk.{layer}.")
+        x = self._norm(x, "output_norm.weight")
+        head = self.weights.matrix("output") if self.weights.has("output.weight") else table
+        logits = self.linear.product(x, head)
+        logits.output(0).get_tensor().set_names({"logits"})
+        return ov.Model([self.ops.result(logits)], self.sinks, list(self.inputs.values()), self.shape.family)
+
+    def _input(self, name: str, kind: str, rank: int) -> Node:
+        import openvino as ov
+
+        node = self.ops.parameter(ov.PartialShape([-1] * rank), getattr(ov.Type, kind), name=name)
+        node.output(0).get_tensor().set_names({name})
+        return node
+
+    def _start(self) -> None:
+        """Make what all layers share: the batch size, the rotary angles and the mask."""
+        ops = self.ops
+        sizes = ops.shape_of(self.inputs["input_ids"])
+        self.batch = ops.gather(sizes, self._ints(0), self._int(0))
+        self.cosine, self.sine = self._angles()
+        self.mask = self._mask(ops.gather(sizes, self._ints(1), self._int(0)))
+
+    def _angles(self) -> tuple[Node, Node]:
+        """Return cosines and sines [batch, 1, tokens, head_width] of the positions."""
+        ops = self.ops
+        half = self.shape.head_width // 2
+        rates = ops.constant(self.shape.frequencies.reshape(1, half, 1))
+        rates = ops.broadcast(rates, ops.concat([self.batch, self._ints(half), self._ints(1)], 0))
+        positions = ops.convert(ops.unsqueeze(self.inputs["position_ids"], self._ints(1)), "f32")
+        turns = ops.transpose(ops.matmul(rates, positions, False, False), self._ints(0, 2, 1))
+        angles = ops.concat([turns, turns], -1)
+        cosine, sine = (ops.unsqueeze(part(angles), self._ints(1)) for part in (ops.cos, ops.sin))
+        return cosine, sine
+
+    def _mask(self, tokens: Node) -> Node:
+        """Return 0 where a new token may look, the least float elsewhere [batch, 1, tokens, total]."""
+        ops, seen = self.ops, self.inputs["attention_mask"]
+        total = ops.gather(ops.shape_of(seen), self._ints(1), self._int(0))
+        start, end = (ops.squeeze(part, self._ints(0)) for part in (ops.subtract(total, tokens), total))
+        rows = ops.range(start, end, self._int(1), "i64")
+        columns = ops.range(self._int(0), end, self._int(1), "i64")
+        causal = ops.less_equal(ops.unsqueeze(columns, self._ints(0)), ops.unsqueeze(rows, self._ints(1)))
+        shown = ops.unsqueeze(ops.convert(seen, "boolean"), self._ints(1, 2))
+        both = ops.logical_and(ops.unsqueeze(causal, self._ints(0, 1)), shown)
+        hidden = np.float32(-65504)  # float16's least: an infinity there would make rows of nothing but NaN
+        return ops.select(both, self._float(0), self._float(float(hidden)))
+
+    def _layer(self, x: Node, name: str) -> Node:
+        ops = self.ops
+        x = ops.add(x, self._attention(self._norm(x, f"{name}attn_norm.weight"), name))
+        gate, up = self._products(self._norm(x, f"{name}ffn_norm.weight"), name, "ffn_gate", "ffn_up")
+        return ops.add(x, self._products(ops.multiply(ops.swish(gate), up), name, "ffn_down")[0])
+
+    def _attention(self, x: Node, name: str) -> Node:
+        ops, shape = self.ops, self.shape
+        queries, keys, values = self._products(x, name, "attn_q", "attn_k", "attn_v")
+        queries = self._rotated(self._heads(queries, shape.heads, f"{name}attn_q_norm.weight"))
+        keys = self._rotated(self._heads(keys, shape.key_heads, f"{name}attn_k_norm.weight"))
+        values = self._heads(values, shape.key_heads, None)
+        layer = name.split(".")[1]
+        keys, values = (
+            self._repeated(self._cached(part, f"past_key_values.{layer}.{kind}present.{layer}.{kind}"))
+            for part, kind in ((keys, "key"), (values, "value"))
+        )
+        scale = self._float(shape.head_width**-0.5)
+        mixed = ops.scaled_dot_product_attention(queries, keys, values, self.mask, scale, False)
+        flat = self._ints(0, 0, shape.heads * shape.head_width)
+        mixed = ops.reshape(ops.transpose(mixed, self._ints(0, 2, 1, 3)), flat, True)
+        return self._products(mixed, name, "attn_output")[0]
+
+    def _products(self, x: Node, name: str, *parts: str) -> list[Node]:
+        """Return x times each matrix; those of one form go through one product, which is quicker."""
+        found = [self._rows(f"{name}{part}") for part in parts]
+        results: dict[int, Node] = {}
+        for form in dict.fromkeys(_form(weights) for weights, _ in found):
+            chosen = [at for at, (weights, _) in enumerate(found) if _form(weights) == form]
+            results |= dict(zip(chosen, self._joined(x, [found[at] for at in chosen]), strict=True))
+        return [results[at] for at in range(len(parts))]
+
+    def _joined(self, x: Node, found: list[tuple[Affine, NDArray[np.float32] | None]]) -> list[Node]:
+        sizes = [len(weights.codes) for weights, _ in found]
+        bias = None
+        if any(part is not None for _, part in found):
+            bias = np.concatenate(
+                [
+                    np.zeros(len(weights.codes), np.float32) if part is None else part
+                    for weights, part in found
+                ]
+            )
+        y = self.linear.product(x, _stacked([weights for weights, _ in found]), bias)
+        if len(found) == 1:
+            return [y]
+        split = self.ops.variadic_split(y, self._int(-1), self._ints(*sizes))
+        return [split.output(at) for at in range(len(found))]
+
+    def _rows(self, name: str) -> tuple[Affine, NDArray[np.float32] | None]:
+        """Return a matrix and its bias, with the rows of queries and keys half against half."""
+        weights = self.weights.matrix(name)
+        bias = self.weights.vector(f"{name}.bias") if self.weights.has(f"{name}.bias") else None
+        kind = name.rsplit(".", 1)[1]
+        heads = {"attn_q": self.shape.heads, "attn_k": self.shape.key_heads}.get(kind)
+        if heads is None or not self.shape.interleaved:
+            return weights, bias
+        minimum = None if weights.minimum is None else _halves(weights.minimum, heads)
+        turned = replace(
+            weights, codes=_halves(weights.codes, heads), scale=_halves(weights.scale, heads), minimum=minimum
+        )
+        return turned, None if bias is None else _halves(bias, heads)
+
+    def _norm(self, x: Node, name: str) -> Node:
+        """Return x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
+        ops = self.ops
+        weight = self.weights.vector(name)
+        mean = ops.reduce_mean(ops.power(x, self._float(2)), self._ints(-1), True)
+        length = ops.sqrt(ops.add(mean, self._float(self.shape.epsilon)))
+        unit = ops.multiply(x, ops.divide(self._float(1), length))
+        return ops.multiply(ops.constant(weight.reshape(1, 1, -1)), unit)
+
+    def _heads(self, x: Node, heads: int, norm: str | None) -> Node:
+        """Return x [batch, heads, tokens, head_width], each head normed where the family does so."""
+        x = self.ops.reshape(x, self._ints(0, 0, heads, self.shape.head_width), True)
+        if norm is not None and self.weights.has(norm):
+            x = self._norm(x, norm)
+        return self.ops.transpose(x, self._ints(0, 2, 1, 3))
+
+    def _rotated(self, x: Node) -> Node:
+        """Return x turned by its position's angles, half against half."""
+        ops, half = self.ops, self.shape.head_width // 2
+        one, last = self._ints(1), self._ints(3)
+        first = ops.slice(x, self._ints(0), self._ints(half), one, last)
+        second = ops.slice(x, self._ints(half), self._ints(2**62), one, last)
+        minus = self._constant(np.full((1, 1, 1, 1), -1, np.float32))
+        turned = ops.concat([ops.multiply(second, minus), first], -1)
+        return ops.add(ops.multiply(x, self.cosine), ops.multiply(turned, self.sine))
+
+    def _cached(self, x: Node, name: str) -> Node:
+        """Return x after the keys or values of earlier calls, and keep both in the variable `name`."""
+        import openvino as ov
+        from openvino import opset6
+        from openvino.op.util import Variable, VariableInfo
+
+        ops, shape = self.ops, self.shape
+        info = VariableInfo()
+        info.data_shape = ov.PartialShape([-1, shape.key_heads, -1, shape.head_width])
+        info.data_type, info.variable_id = ov.Type.f32, name
+        variable = Variable(info)
+        empty = ops.concat([self.batch, self._ints(shape.key_heads, 0, shape.head_width)], 0)
+        past = opset6.read_value(ops.broadcast(self._float(0), empty), variable)
+        both = ops.concat([ops.gather(past, self.inputs["beam_idx"], self._int(0)), x], -2)
+        self.sinks.append(opset6.assign(both, variable))
+        return both
+
+    def _repeated(self, x: Node) -> Node:
+        """Return keys or values once for each query head that shares them."""
+        ops, shape = self.ops, self.shape
+        times = shape.heads // shape.key_heads
+        if times == 1:
+            return x
+        sizes = ops.shape_of(x)
+        outer, inner = (ops.gather(sizes, self._ints(*axes), self._int(0)) for axes in ((0, 1), (2, 3)))
+        wide = ops.broadcast(
+            ops.unsqueeze(x, self._ints(2)), ops.concat([outer, self._ints(times), inner], 0), "BIDIRECTIONAL"
+        )
+        return ops.reshape(wide, self._ints(0, shape.heads, -1, shape.head_width), True)
+
+    def _ints(self, *values: int) -> Node:
+        return self._constant(np.array(values, np.int64))
+
+    def _int(self, value: int) -> Node:
+        return self._constant(np.int64(value))
+
+    def _float(self, value: float) -> Node:
+        return self._constant(np.float32(value))
+
+    def _constant(self, value: Any) -> Node:
+        """Return a small constant, the same node for the same value: compiling takes its time by the node."""
+        key = (value.dtype.str, value.shape, value.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.ops.constant(value)
+        return self._constants[key]
+
+
+def _form(weights: Affine) -> tuple[bool, bool]:
+    return weights.bits == 4, weights.minimum is None
+
+
+def _stacked(found: list[Affine]) -> Affine:
+    """Return several matrices of one form as one, below each other."""
+    if len(found) == 1:
+        return found[0]
+    minima = [weights.minimum for weights in found if weights.minimum is not None]
+    return Affine(
+        found[0].bits,
+        np.concatenate([weights.codes for weights in found]),
+        np.concatenate([weights.scale for weights in found]),
+        np.concatenate(minima) if minima else None,
+    )
+
+
+def _halves(rows: NDArray[Any], heads: int) -> NDArray[Any]:
+    """Return rows with each head's pairs (0, 1), (2, 3) ... as half against half: 0, 2, ... 1, 3, ..."""
+    pairs = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(rows.shape)

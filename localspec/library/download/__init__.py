@@ -1,0 +1,1 @@
+"""Downloading models from hubs and package indexes."""

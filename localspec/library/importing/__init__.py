@@ -1,0 +1,1 @@
+"""Turning downloaded or local files into models of the library."""

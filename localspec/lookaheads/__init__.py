@@ -1,1 +1,0 @@
-"""Ways to decide how far to guess."""

@@ -1,0 +1,1 @@
+"""What localspec keeps between runs: probe results, tuned settings, prompts, answers, conversations."""

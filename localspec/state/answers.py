@@ -1,0 +1,123 @@
+"""Past answers in a file that several processes may share."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from localspec.core.types import Tokens
+from localspec.errors import StorageError
+from localspec.library import storage
+
+MARK = b'{"format":"localspec answers'  # how a store begins
+PATIENCE = 5.0  # seconds to wait for another process that writes the same store
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The file: answers, the latest last, of one vocabulary, whose rows are `width` wide."""
+
+    format: Literal["localspec answers 1"]
+    vocabulary: str
+    width: int
+    answers: list[list[Annotated[int, msgspec.Meta(ge=0)]]]
+
+
+class Store:
+    """A file of past answers that several processes may share. Whatever ails it, answers go on without.
+
+    A damaged file is begun anew; one that is no store, or that of another model, is left as it is. The last
+    tokens of an answer, which no round comes after, are not kept. `note` says what is wrong, `width` is that
+    of the model's rows, None until they have been seen.
+    """
+
+    def __init__(self, path: Path, most: int) -> None:
+        self.note: str | None = None
+        self.width: int | None = None
+        self._path = path
+        self._most = most
+        self._vocabulary = ""
+        self._usable = True
+        self._fresh: list[list[int]] = []  # ended, and not in the file
+        self._answer: list[int] = []
+        self._from = 0
+        self._rows = 0
+
+    def open(self, width: int, vocabulary: str) -> list[list[int]]:
+        """Return the answers in the file, which must be of this vocabulary."""
+        self.width, self._vocabulary = width, vocabulary
+        return self._load()
+
+    def see(self, text: Tokens, rows: int) -> None:
+        """Take in the text before a round that checks `rows` tokens: it has grown, or is a new prompt."""
+        end = self._from + len(self._answer)
+        if 0 < len(text) - end <= self._rows and list(text[self._from : end]) == self._answer:
+            self._answer += text[end:]
+        else:
+            self.close()
+            self._from = len(text)
+        self._rows = rows
+
+    def close(self) -> None:
+        """End the answer and write what is not in the file yet."""
+        if self._answer:
+            self._fresh.append(self._answer)
+        self._answer = []
+        if self._fresh and self._usable:
+            self._save()
+
+    def _load(self) -> list[list[int]]:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            return self._leave(f"cannot be read: {error.strerror}")
+        if content and not content.startswith(MARK):
+            return self._leave("is not a store of answers, and is left as it is")
+        try:
+            found = msgspec.json.decode(content, type=Answers)
+        except msgspec.DecodeError:
+            self.note = f"`{self._path}` was damaged and is begun anew" if content else None
+            return []
+        if (found.vocabulary, found.width) != (self._vocabulary, self.width):
+            return self._leave("holds the answers of another model, and is left as it is")
+        return [answer for answer in found.answers if max(answer, default=0) < found.width]
+
+    def _leave(self, reason: str) -> list[list[int]]:
+        self.note = f"`{self._path}` {reason}"
+        self._usable = False
+        return []
+
+    def _save(self) -> None:
+        from filelock import FileLock
+
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self._path.with_name(f".{self._path.name}.lock"), timeout=PATIENCE):
+                self._sweep()
+                known = [answer for answer in self._load() if answer not in self._fresh]
+                if self._usable:
+                    self._write([*known, *self._fresh])
+        except TimeoutError:
+            self.note = f"`{self._path}` is busy with another process"
+        except (OSError, StorageError) as error:
+            self.note = f"`{self._path}` cannot be written: {error.args[-1]}"
+
+    def _write(self, answers: list[list[int]]) -> None:
+        latest: list[list[int]] = []
+        room = self._most
+        while answers and room > 0:
+            latest.insert(0, answers.pop()[-room:])
+            room -= len(latest[0])
+        assert self.width is not None
+        found = Answers("localspec answers 1", self._vocabulary, self.width, latest)
+        storage.write_whole(self._path, msgspec.json.encode(found).decode())
+        self._fresh = []
+
+    def _sweep(self) -> None:
+        """Remove what killed writers left; nobody else writes while the lock is held."""
+        for partial in self._path.parent.glob(f".{glob.escape(self._path.name)}.partial-*"):
+            partial.unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""A model in the files that another engine or program reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
+from localspec.errors import BadValue, UnsupportedModel
+from localspec.formats.files import copy_beside
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph.compress import WHOLE_ROW, compress
+from localspec.formats.graph.ir import plain, save
+from localspec.formats.graph.paged import read_stateful
+from localspec.formats.huggingface import transformers
+from localspec.formats.tokenizer import openvino
+from localspec.library.model import GRAPH
+from localspec.plugins import Option
+from localspec.steps.export import gguf_writer, huggingface_writer
+
+OPENVINO, GGUF, TORCH = "openvino", "gguf", "torch"
+FILE = "model.gguf"
+
+
+class Export(BuildStep):
+    """Writes a model as an OpenVINO folder, a GGUF file or a Hugging Face folder, tokenizer and template too.
+
+    A draft without some of its layers is written without them, one that was healed with what it learned. A
+    trimmed head fits into an OpenVINO graph alone.
+    """
+
+    def __init__(
+        self,
+        site: BuildContext,
+        *,
+        to: Annotated[str, Option("which files", choices=(OPENVINO, GGUF, TORCH))],
+        bits: Annotated[int, Option("bits of a weight: 16, 8, 4, or 0 to keep them", least=0, most=16)] = 0,
+        type: Annotated[str, Option("of a GGUF, such as Q4_K_M; it goes before bits")] = "",
+        npu: Annotated[bool, Option("an OpenVINO graph as NPUs take it: one scale a row")] = False,
+    ) -> None:
+        if bits not in (0, 4, 8, 16):
+            raise BadValue(f"`bits` of `export` is {bits}", "It takes 16, 8, 4, or 0 to keep them")
+        if to != OPENVINO and npu:
+            raise BadValue("`npu` of `export` is for OpenVINO graphs", "Leave it out, or give `to=openvino`")
+        if to != GGUF and type:
+            raise BadValue("`type` of `export` is for GGUF files", "Give `bits`")
+        if to == TORCH and bits not in (0, 16):
+            raise BadValue(f"`bits` of `export` is {bits}", "A Hugging Face folder has 16")
+        self._site, self._to, self._bits, self._npu = site, to, bits, npu
+        self._type = gguf_writer.kind_of(type) if type else gguf_writer.BY_BITS.get(bits, "")
+
+    def run(self, source: Artifact, into: Path) -> Artifact:
+        """Write the files; raises UnsupportedModel for what they cannot hold, and MissingExtra."""
+        if self._to == OPENVINO:
+            return Artifact(into, source.facts | self._openvino(source, into))
+        if "tokens" in source.facts and source.facts["tokens"] < source.facts["of_tokens"]:
+            raise UnsupportedModel(
+                f"The head was trimmed, which no {self._to} file can hold", "Build it with `--vocab all`"
+            )
+        if self._to == GGUF:
+            return Artifact(into, source.facts | self._gguf(source, into))
+        self._site.step("Writing the Hugging Face folder")
+        model, file = self._torch(source)
+        huggingface_writer.save(model, file, source.folder, into)
+        return Artifact(into, source.facts | {"precision": "FP16", "weights": "."})
+
+    def _openvino(self, source: Artifact, into: Path) -> dict[str, Any]:
+        bits = self._bits or (4 if self._npu else 0)
+        precision = source.facts.get("precision", "")
+        copy_beside(source.folder, into)
+        if bits and not (precision == "FP16" and (source.folder / GRAPH).is_file()):
+            self._check_uncut(source, "bits")
+            model = self._plain(into)
+        else:
+            model = read_stateful(source.folder / GRAPH)
+        if bits in (4, 8):
+            self._site.step(f"Rounding weights to {bits} bits")
+            model = compress(model, bits, group=WHOLE_ROW if self._npu else 64)
+        if bits:
+            precision = f"INT{bits}" if bits < 16 else "FP16"
+        save(model, into)
+        self._site.step("Writing the tokenizer")
+        if not openvino.write(into):
+            name = openvino.NAMES[0]
+            self._site.say(f"Without {name}, which OpenVINO GenAI reads: `pip install 'localspec[export]'`")
+        return {"precision": precision}
+
+    def _plain(self, into: Path) -> Any:
+        """Return the graph of the source's weights in float16."""
+        plain(self._site.weights("source"), into, self._site)
+        model = read_stateful(into / GRAPH).clone()
+        for file in (into / GRAPH, (into / GRAPH).with_suffix(".bin")):
+            file.unlink()
+        return model
+
+    def _gguf(self, source: Artifact, into: Path) -> dict[str, Any]:
+        self._site.step("Writing the GGUF file")
+        file, healed = self._site.weights("source"), source.folder / transformers.HEALED
+        kept = source.facts.get("layers")
+        copy_beside(source.folder, into)
+        if file.is_file() and not healed.is_file():
+            dropped = sorted(set(range(source.facts["of_layers"])) - set(kept)) if kept else []
+            bits = gguf_writer.BY_BITS.get(source.facts.get("bits", 0), "")
+            kind = self._type or bits or gguf_writer.KEPT_TYPE
+            if kind == gguf_writer.KEPT_TYPE and not dropped:
+                shutil.copyfile(file, into / FILE)
+            else:
+                gguf_writer.quantize(file, into / FILE, kind, dropped)
+        else:
+            self._written(source, into)
+        return {"precision": GgufFile.open(into / FILE).precision, "weights": FILE}
+
+    def _written(self, source: Artifact, into: Path) -> None:
+        """Write weights that no GGUF file holds yet in float16, then in the type that was asked for."""
+        model, path = self._torch(source)
+        state = {name: _array(value) for name, value in model.state_dict().items()}
+        plain = into / f"plain-{FILE}"
+        gguf_writer.write(path, source.folder, state, model.config.num_hidden_layers, plain)
+        if self._type in ("", "F16"):
+            plain.replace(into / FILE)
+        else:
+            gguf_writer.quantize(plain, into / FILE, self._type)
+            plain.unlink()
+
+    def _torch(self, source: Artifact) -> tuple[Any, Path]:
+        """Return the torch model on the CPU, with the layers that are left and what was healed of them."""
+        transformers.check_extra()
+        path = self._site.weights("source")
+        model = transformers.own(path, transformers.find_device("cpu")[1], source.facts.get("layers"))
+        if (source.folder / transformers.HEALED).is_file():
+            layers = source.facts.get("layers")
+            transformers.load_healed(model, layers, source.folder / transformers.HEALED)
+        return model, path
+
+    def _check_uncut(self, source: Artifact, what: str) -> None:
+        if "layers" in source.facts or "healed" in source.facts:
+            raise UnsupportedModel(
+                f"`{what}` of `export` rounds a model anew, and layers of this one were cut",
+                "Build it with the bits that it is to have",
+            )
+
+
+def _array(value: Any) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = value.float().cpu().numpy()
+    return found

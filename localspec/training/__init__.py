@@ -1,1 +1,0 @@
-"""A model learns to guess another: texts that the other writes, the loss, and the loop."""

