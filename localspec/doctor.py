@@ -146,8 +146,8 @@ def _memory(runtime: Runtime) -> Record:
     found = {
         "target": own.memory,
         "draft": 0 if shared or other is None else other.memory,
-        "target_cache": own.model.cache_bytes() * CACHE,
-        "draft_cache": 0 if other is None else other.model.cache_bytes() * CACHE,
+        "target_cache": own.model.kv_bytes_per_token() * CACHE,
+        "draft_cache": 0 if other is None else other.model.kv_bytes_per_token() * CACHE,
     }
     return found | {"cache_tokens": CACHE, "total": sum(found.values()), "free": devices.free_memory()}
 

@@ -69,5 +69,5 @@ def given(plain: Runtime, draft: Model | None, choice: Choice) -> dict[str, Any]
 
 def files(model: Model) -> dict[str, str]:
     """Return the model's files by form."""
-    found = {form: model.form(form) for form in ("openvino", "gguf", "safetensors")}
+    found = {form: model.files_in(form) for form in ("openvino", "gguf", "safetensors")}
     return {form: str(path.resolve()) for form, path in found.items() if path}

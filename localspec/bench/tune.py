@@ -145,7 +145,7 @@ class Tuner:
         engines = [Choice(engine=spec) for spec in VARIANTS.get(name, ())]
         counts = {cores.cores, cores.threads, max(cores.cores // 2, 1)} - {1 if cores.cores > 2 else 0}
         engines += [Choice(threads=count) for count in sorted(counts)]
-        if name != "llamacpp" and self.model.form("gguf") and devices.LIBRARIES["llamacpp"].version:
+        if name != "llamacpp" and self.model.files_in("gguf") and devices.LIBRARIES["llamacpp"].version:
             engines += [Choice(engine="llamacpp")]
         drafts = ["ngram", "suffix", "hybrid"]
         drafts += [f"{kind}:name={name}" for name in self._drafts() for kind in ("hybrid", "draft_model")]
@@ -251,7 +251,7 @@ class Tuner:
         found = []
         if self.model.draft and self._library.find(self.model.draft) is None:
             found.append(f"A draft made for it is not here: localspec chat {self.model.draft} hello")
-        if devices.LIBRARIES["llamacpp"].version is None and self.model.form("gguf"):
+        if devices.LIBRARIES["llamacpp"].version is None and self.model.files_in("gguf"):
             found.append(f"llama.cpp was not tried: {devices.LIBRARIES['llamacpp'].install}")
         return found
 

@@ -25,14 +25,14 @@ def mapped(path: Path) -> mmap.mmap:
     except PermissionError:
         raise StorageError(f"`{path}` cannot be read", f"Check who may read it: `ls -l {path}`") from None
     except ValueError:
-        raise BrokenModel(f"`{path}` is empty", "Fetch it again") from None
+        raise BrokenModel(f"`{path}` is empty", "Download it again") from None
 
 
 def truncated(path: Path, missing: str, needed: int, size: int) -> BrokenModel:
     """Say which part of a file is missing, and both byte counts."""
     return BrokenModel(
         f"`{path}` is truncated: {missing} needs {needed:,} bytes and the file has {size:,}",
-        "Fetch it again; the download did not finish",
+        "Download it again; the download did not finish",
     )
 
 
@@ -51,11 +51,11 @@ def weight_files(path: Path) -> list[Path]:
 def _indexed(path: Path, index: Path) -> list[Path]:
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise BrokenModel(f"`{index}` has no `weight_map`", "Fetch it again")
+        raise BrokenModel(f"`{index}` has no `weight_map`", "Download it again")
     names = sorted(set(places.values()))
     for name in names:
         if Path(name).name != name or not (path / name).is_file():
-            raise BrokenModel(f"`{path}` lacks `{name}`, which its index names", "Fetch it again")
+            raise BrokenModel(f"`{path}` lacks `{name}`, which its index names", "Download it again")
     return [path / name for name in names]
 
 
@@ -80,9 +80,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise BrokenModel(f"`{path.parent}` lacks `{path.name}`", "Fetch the whole folder") from None
+        raise BrokenModel(f"`{path.parent}` lacks `{path.name}`", "Download the whole folder") from None
     except (ValueError, RecursionError) as error:
-        raise BrokenModel(f"`{path}` is damaged: {error}", "Fetch it again") from None
+        raise BrokenModel(f"`{path}` is damaged: {error}", "Download it again") from None
     if not isinstance(found, dict):
-        raise BrokenModel(f"`{path}` is damaged: it holds no JSON object", "Fetch it again")
+        raise BrokenModel(f"`{path}` is damaged: it holds no JSON object", "Download it again")
     return found

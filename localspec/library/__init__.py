@@ -1,16 +1,17 @@
-"""A name -> files on disk: the catalogue, fetching, importing, and what a model says about itself."""
+"""The models on this machine: the catalogue, downloads, imports, and what each model says about itself."""
 
 from __future__ import annotations
 
-from localspec.library.catalogue import Entry
+from localspec.library.catalogue import CatalogueEntry
 from localspec.library.manifest import Manifest
 from localspec.library.model import Model
+from localspec.library.paths import check_name, compiled_folder, home
 from localspec.library.progress import Progress, Silent, Terminal
 from localspec.library.sources import Source
-from localspec.library.store import Library, check_name, compiled_folder, home
+from localspec.library.store import Library
 
 __all__ = [
-    "Entry",
+    "CatalogueEntry",
     "Library",
     "Manifest",
     "Model",

@@ -14,125 +14,124 @@ from localspec.library.sources import Source
 
 HERE = Path(__file__)
 
-
 OPENVINO, GGUF, HF = "openvino", "gguf", "hf"
-PRECISIONS = {"int4": ("Q4_K_M", "Q4_0"), "int8": ("Q8_0",), "fp16": ("F16", "BF16")}  # -> types of a GGUF
-BYTES = {"int4": 0.56, "int8": 1.06, "fp16": 2.0}  # of a weight, scales included
-BESIDE = 1.0e9  # bytes beside the weights: the program, and a cache of some thousand tokens
+PRECISIONS = {"int4": ("Q4_K_M", "Q4_0"), "int8": ("Q8_0",), "fp16": ("F16", "BF16")}  # -> GGUF types
+BYTES = {"int4": 0.56, "int8": 1.06, "fp16": 2.0}  # per weight, scales included
+OVERHEAD_BYTES = 1.0e9  # the program, and a KV cache of some thousand tokens
 SIZES = {"M": 1e6, "B": 1e9}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One model of the catalogue: what its public card says, and where it can be had in which form."""
+class CatalogueEntry:
+    """A model of the catalogue: the facts of its model card, and its sources by format and precision."""
 
     name: str
     title: str
     licence: str
-    parameters: str  # as people say it: 135M, 8.2B
+    parameters: str  # as model cards write it: 135M, 8.2B
     context: int  # tokens
-    sources: tuple[Source, ...]  # tried in this order where nothing else is asked for
-    layers: int = 0  # 0 where the card does not say; of a speech model the decoder's
-    tokenizer: str = ""  # models of one family write the same tokens
+    sources: tuple[Source, ...]  # tried in this order by default
+    layers: int = 0  # 0 if the card does not say; a speech model's decoder layers
+    tokenizer: str = ""  # models with the same value share a vocabulary
     aliases: tuple[str, ...] = ()
-    digest: str = ""  # sha256 of the GGUF file; empty where it is not known
-    draft: str | None = None  # the catalogue name of a small model that guesses for it
+    digest: str = ""  # sha256 of the GGUF file, empty if unknown
+    draft: str | None = None  # the catalogue name of its draft model
     kind: str = "text"  # or speech
-    forms: Mapping[str, Mapping[str, Source]] = field(
-        default_factory=dict
-    )  # form -> precision or type -> where
+    # format -> precision or GGUF type -> source
+    formats: Mapping[str, Mapping[str, Source]] = field(default_factory=dict)
 
     def memory(self, precision: str) -> int:
-        """Return the bytes of memory that it takes at least, about."""
-        return int(float(self.parameters[:-1]) * SIZES[self.parameters[-1]] * BYTES[precision] + BESIDE)
+        """Return the approximate minimum of memory in bytes."""
+        parameters = float(self.parameters[:-1]) * SIZES[self.parameters[-1]]
+        return int(parameters * BYTES[precision] + OVERHEAD_BYTES)
 
     def precision_from(self, source: Source) -> str:
-        """Return the precision in which a model of that source runs; a graph of 16 bits is made with 8."""
-        for form, there in self.forms.items():
-            for key in (key for key, known in there.items() if known == source):
-                if form == OPENVINO:
+        """Return the precision in which a model from `source` runs; 16-bit weights become an int8 graph."""
+        for format, sources in self.formats.items():
+            for key in (key for key, known in sources.items() if known == source):
+                if format == OPENVINO:
                     return key
-                if form == HF:
+                if format == HF:
                     return "int8"
                 return next((name for name, types in PRECISIONS.items() if key in types), "int4")
         return "int4"
 
-    def offered(self, precision: str | None = None, form: str | None = None) -> list[Source]:
-        """Return where it can be had in that precision and form, the best first; None is whatever there is.
+    def sources_in(self, precision: str | None = None, format: str | None = None) -> list[Source]:
+        """Return the sources in a precision and a format, best first; None allows any.
 
-        The weights of a Hugging Face folder have 16 bits; their graph is made with 8.
+        A Hugging Face folder counts as int8 too: its 16-bit weights become an int8 graph.
         """
-        if precision is None and form is None:
+        if precision is None and format is None:
             return list(self.sources)
-        found = []
+        matching = []
         for name in (OPENVINO, GGUF, HF):
-            there = self.forms.get(name, {})
-            wanted = {OPENVINO: (precision,), GGUF: PRECISIONS.get(precision or "", ())}.get(name, ())
-            found += [
+            keys = {OPENVINO: (precision,), GGUF: PRECISIONS.get(precision or "", ())}.get(name, ())
+            matching += [
                 source
-                for key, source in there.items()
-                if form in (None, name)
-                and (precision is None or key in wanted or _steps(name, precision, form))
+                for key, source in self.formats.get(name, {}).items()
+                if format in (None, name)
+                and (precision is None or key in keys or _folder_will_do(name, precision, format))
             ]
-        return found
+        return matching
 
 
 @functools.cache
-def entries() -> tuple[Entry, ...]:
-    """Return all models of the catalogue, families together and small ones first."""
+def entries() -> tuple[CatalogueEntry, ...]:
+    """Return all models of the catalogue, grouped by family, small models first."""
     files = sorted(_folder().glob("*.toml"))
     return tuple(_entry(table) for file in files for table in _tables(file))
 
 
-def find(name: str) -> Entry:
-    """Return the entry of that name or alias; raise UnknownModel, naming the nearest."""
-    found = lookup(name)
-    if found is None:
-        raise UnknownModel(f"There is no model called `{name}`", suggestion(name, names()))
-    return found
+def find(name: str) -> CatalogueEntry:
+    """Return the entry with that name or alias; raise UnknownModel, suggesting similar names."""
+    entry = lookup(name)
+    if entry is None:
+        raise UnknownModel(f"Unknown model `{name}`", suggestion(name, names()))
+    return entry
 
 
-def lookup(name: str) -> Entry | None:
-    """Return the entry of that name or alias, if there is one."""
-    wanted = name.lower()
-    return next((entry for entry in entries() if wanted in (entry.name, *entry.aliases)), None)
+def lookup(name: str) -> CatalogueEntry | None:
+    """Return the entry with that name or alias, None if there is none."""
+    lower = name.lower()
+    return next((entry for entry in entries() if lower in (entry.name, *entry.aliases)), None)
 
 
-def asked(name: str) -> tuple[Entry, str | None] | None:
-    """Return the entry of a name and the precision behind its last colon: `qwen3-8b:int8`, `qwen3:8b`."""
-    if found := lookup(name):
-        return found, None
+def parse_name(name: str) -> tuple[CatalogueEntry, str | None] | None:
+    """Return the entry and the precision of `qwen3-8b:int8`; the precision is optional."""
+    if entry := lookup(name):
+        return entry, None
     start, _, precision = name.rpartition(":")
     entry = lookup(start) if precision in PRECISIONS else None
     return (entry, precision) if entry else None
 
 
-def kept_as(entry: Entry, precision: str | None) -> str:
-    """Return the name under which the library keeps an entry in a precision, None for its first source's."""
+def library_name(entry: CatalogueEntry, precision: str | None) -> str:
+    """Return the library's name for an entry in a precision, None for the precision of its first source."""
     return f"{entry.name}-{precision}" if precision else entry.name
 
 
-def offers(name: str, precision: str | None, form: str | None) -> tuple[Source, ...]:
-    """Return where a model of the catalogue can be had; raises BadValue where it cannot be had so."""
-    found = asked(name)
-    assert found is not None
-    entry, known = found
-    there = entry.offered(precision or known, form)
-    if not there:
-        argument_constraints = [f"{kind} ({', '.join(sources)})" for kind, sources in entry.forms.items()]
+def sources_of(name: str, precision: str | None, format: str | None) -> tuple[Source, ...]:
+    """Return the sources of a catalogue model; raise BadValue if none has that precision and format."""
+    parsed = parse_name(name)
+    assert parsed is not None
+    entry, own_precision = parsed
+    precision = precision or own_precision
+    sources = entry.sources_in(precision, format)
+    if not sources:
+        published = [f"{kind} ({', '.join(keys)})" for kind, keys in entry.formats.items()]
         raise BadValue(
-            f"`{entry.name}` is not to be had as {' '.join(filter(None, (precision or known, form)))}",
-            f"There is {', '.join(argument_constraints)}; `localspec quantize` makes other bits of it",
+            f"No {' '.join(filter(None, (precision, format)))} build of `{entry.name}` is published",
+            f"Available: {', '.join(published)}; `localspec quantize` makes other precisions",
         )
-    return tuple(there)
+    return tuple(sources)
 
 
-def _steps(form: str, precision: str, wanted: str | None) -> bool:
-    """Tell whether weights of 16 bits will do: a graph of 8 can be made, or the folder itself is wanted."""
-    return form == HF and (precision == "int8" or (precision == "fp16" and wanted == HF))
+def _folder_will_do(format: str, precision: str, requested: str | None) -> bool:
+    """Tell whether a Hugging Face folder fits: as the source of an int8 graph, or requested as it is."""
+    return format == HF and (precision == "int8" or (precision == "fp16" and requested == HF))
 
 
-def by_digest(digest: str) -> Entry | None:
+def by_digest(digest: str) -> CatalogueEntry | None:
     """Return the entry whose GGUF file has this sha256."""
     return next((entry for entry in entries() if entry.digest == digest), None)
 
@@ -143,28 +142,30 @@ def names() -> list[str]:
 
 
 def _folder() -> Path:
-    """The files lie in the package when it was installed, and in the repository's root in a checkout."""
+    """Return the folder of the TOML files: in the installed package, else the repository's `models`."""
     shipped = HERE.parents[1] / "_models"
     return shipped if shipped.is_dir() else HERE.parents[2] / "models"
 
 
 def _tables(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = tomllib.loads(file.read_text("utf-8"))["model"]
-    return found
+    tables: list[dict[str, Any]] = tomllib.loads(file.read_text("utf-8"))["model"]
+    return tables
 
 
-def _entry(table: dict[str, Any]) -> Entry:
-    """Read one table: its forms become sources, ready graphs first unless `first` names another form."""
-    forms: dict[str, dict[str, Source]] = {}
-    for form in (OPENVINO, GGUF):
-        if there := table.pop(form, None):
-            forms[form] = {key: Source.parse(f"hf:{text}") for key, text in there.items()}
+def _entry(table: dict[str, Any]) -> CatalogueEntry:
+    """Read one table; OpenVINO graphs are the first source unless `first` names another format."""
+    formats: dict[str, dict[str, Source]] = {}
+    for format in (OPENVINO, GGUF):
+        if published := table.pop(format, None):
+            formats[format] = {key: Source.parse(f"hf:{text}") for key, text in published.items()}
     package = table.pop("pypi", None)
     if hub := table.pop(HF, None):
-        forms[HF] = {"fp16": Source.parse(f"hf:{hub}")}
-    order = sorted(forms, key=lambda form: form != table.get("first"))
+        formats[HF] = {"fp16": Source.parse(f"hf:{hub}")}
+    order = sorted(formats, key=lambda format: format != table.get("first"))
     table.pop("first", None)
-    found = [next(iter(forms[form].values())) for form in order]
+    sources = [next(iter(formats[format].values())) for format in order]
     if package:
-        found.insert(-1 if HF in forms else len(found), Source.parse(f"pypi:{package}"))
-    return Entry(sources=tuple(found), aliases=tuple(table.pop("aliases", ())), forms=forms, **table)
+        sources.insert(-1 if HF in formats else len(sources), Source.parse(f"pypi:{package}"))
+    return CatalogueEntry(
+        sources=tuple(sources), aliases=tuple(table.pop("aliases", ())), formats=formats, **table
+    )

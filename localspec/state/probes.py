@@ -10,7 +10,7 @@ from typing import Any
 from localspec.devices import processor
 from localspec.errors import StorageError
 from localspec.library import storage
-from localspec.library.store import home
+from localspec.library.paths import home
 
 
 def key(*parts: Any) -> str:
@@ -40,7 +40,7 @@ def add(name: str, **facts: Any) -> None:
     file = _file(name)
     with suppress(OSError, StorageError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        storage.write_whole(file, json.dumps(read(name) | facts, indent=2) + "\n")
+        storage.write_atomically(file, json.dumps(read(name) | facts, indent=2) + "\n")
 
 
 def _file(name: str) -> Path:

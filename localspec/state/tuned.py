@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from localspec import devices
-from localspec.library.model import FORMS, Model
-from localspec.library.store import home
+from localspec.library.model import FORMATS, Model
+from localspec.library.paths import home
 from localspec.state import probes
 
 
 def key(model: Model) -> str:
     """Name what a tuning holds for: this processor, the engines' versions, the model's files."""
     versions = [library.version for library in devices.LIBRARIES.values()]
-    files = [path and probes.stamp(path) for path in map(model.form, FORMS)]
+    files = [path and probes.stamp(path) for path in map(model.files_in, FORMATS)]
     cpu = devices.cpu()
     return probes.key("tuned", cpu.model, cpu.cores, cpu.memory, versions, files)
 

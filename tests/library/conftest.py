@@ -1,4 +1,4 @@
-"""A hub on loopback, a library in a temporary folder, and a converter that only pretends."""
+"""A hub on loopback, a library in a temporary folder, and a fake converter."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from localspec.library import Library
 
 
-class Said:
-    """A progress that remembers."""
+class RecordedProgress:
+    """Records what it is told."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -48,15 +48,15 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[loopback.Hu
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let nobody wait for the hub; the list gets the seconds that would have been waited."""
+    """Replace the waits by a list of their seconds."""
     found: list[float] = []
     monkeypatch.setattr("localspec.library.download.retry.sleep", found.append)
     return found
 
 
 @pytest.fixture
-def said() -> Said:
-    return Said()
+def said() -> RecordedProgress:
+    return RecordedProgress()
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def library(tmp_path: Path) -> Library:
 
 @pytest.fixture
 def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace the converter by one that writes two small files; the list grows by a line at each call."""
+    """Replace the converter by one that writes two small files; return the list of its calls."""
     calls: list[str] = []
 
     def import_weights(source: Any, into: Path, progress: Any) -> dict[str, str]:

@@ -26,7 +26,7 @@ def test_every_draft_is_in_the_catalogue() -> None:
     assert catalogue.find("qwen2.5-coder-1.5b").draft == "qwen2.5-coder-0.5b"
 
 
-def test_a_draft_writes_its_targets_tokens_and_is_smaller() -> None:
+def test_a_draft_shares_its_targets_tokenizer_and_is_smaller() -> None:
     for entry in catalogue.entries():
         if entry.draft:
             draft = catalogue.find(entry.draft)
@@ -35,7 +35,7 @@ def test_a_draft_writes_its_targets_tokens_and_is_smaller() -> None:
             assert draft.memory("fp16") < entry.memory("fp16"), entry.name
 
 
-def test_the_families_are_there() -> None:
+def test_the_families_are_present() -> None:
     names = catalogue.names()
     assert len(names) >= 40
     for start in (
@@ -45,7 +45,7 @@ def test_the_families_are_there() -> None:
         assert any(name.startswith(start) for name in names), start
 
 
-def test_the_order_in_which_a_model_is_had() -> None:
+def test_the_order_of_the_sources() -> None:
     def order(name: str) -> list[str]:
         return [str(source) for source in catalogue.find(name).sources]
 
@@ -61,20 +61,20 @@ def test_the_order_in_which_a_model_is_had() -> None:
     ]
 
 
-def test_a_precision_and_a_form_choose() -> None:
+def test_sources_by_precision_and_format() -> None:
     entry = catalogue.find("qwen3-8b")
 
     def offered(**asked: str) -> list[str]:
-        return [str(source) for source in entry.offered(**asked)]
+        return [str(source) for source in entry.sources_in(**asked)]
 
     assert offered(precision="int8") == [
         "hf:OpenVINO/Qwen3-8B-int8-ov",
         "hf:Qwen/Qwen3-8B-GGUF:Qwen3-8B-Q8_0.gguf",
         "hf:Qwen/Qwen3-8B",
     ]
-    assert offered(form="hf") == ["hf:Qwen/Qwen3-8B"]
-    assert offered(precision="int4", form="gguf") == ["hf:Qwen/Qwen3-8B-GGUF:Qwen3-8B-Q4_K_M.gguf"]
-    assert catalogue.find("llama-3.2-1b").offered(form="openvino") == []
+    assert offered(format="hf") == ["hf:Qwen/Qwen3-8B"]
+    assert offered(precision="int4", format="gguf") == ["hf:Qwen/Qwen3-8B-GGUF:Qwen3-8B-Q4_K_M.gguf"]
+    assert catalogue.find("llama-3.2-1b").sources_in(format="openvino") == []
 
 
 def test_memory_goes_with_parameters_and_bits() -> None:
@@ -83,7 +83,7 @@ def test_memory_goes_with_parameters_and_bits() -> None:
     assert entry.memory("int4") < entry.memory("int8") < entry.memory("fp16")
 
 
-def test_a_source_tells_the_precision() -> None:
+def test_the_precision_of_a_source() -> None:
     def told(name: str) -> list[str]:
         entry = catalogue.find(name)
         return [entry.precision_from(source) for source in entry.sources]
@@ -94,7 +94,7 @@ def test_a_source_tells_the_precision() -> None:
 
 
 @pytest.mark.parametrize("entry", catalogue.entries(), ids=catalogue.names())
-def test_every_entry_is_complete(entry: catalogue.Entry) -> None:
+def test_every_entry_is_complete(entry: catalogue.CatalogueEntry) -> None:
     assert entry.sources
     assert entry.title
     assert entry.licence
@@ -103,34 +103,39 @@ def test_every_entry_is_complete(entry: catalogue.Entry) -> None:
     assert entry.tokenizer
     assert entry.kind in ("text", "speech")
     assert re.fullmatch(r"[0-9.]+[MB]", entry.parameters)
-    assert set(entry.forms) <= {"openvino", "gguf", "hf"}
-    assert set(entry.forms.get("openvino", ())) <= {"int4", "int8", "fp16"}
-    assert all(source.file.endswith(".gguf") for source in entry.forms.get("gguf", {}).values())
+    assert set(entry.formats) <= {"openvino", "gguf", "hf"}
+    assert set(entry.formats.get("openvino", ())) <= {"int4", "int8", "fp16"}
+    assert all(source.file.endswith(".gguf") for source in entry.formats.get("gguf", {}).values())
     assert re.fullmatch(r"[0-9a-f]{64}|", entry.digest)
-    # A file that only its name vouches for may not come from a package index.
+    # A file without a known digest may not come from a package index.
     assert entry.digest or all(source.kind == "hf" for source in entry.sources)
 
 
 def bits(precision: str) -> int:
-    """Return the bits that a precision or a type of a GGUF is named for."""
+    """Return the number of bits in the name of a precision or GGUF type."""
     return int(re.sub(r"\D", "", precision))
 
 
 def table() -> str:
-    """Return the catalogue as docs/models.md shows it: a family a row, with all forms of its models."""
+    """Return the table of docs/models.md: one row for the models of a family with the same formats."""
     rows = ["| Models | OpenVINO | GGUF | safetensors |", "|---|---|---|---|"]
     for file in sorted(MODELS.glob("*.toml")):
-        names = [one["name"] for one in tomllib.loads(file.read_text("utf-8"))["model"]]
-        family = [catalogue.find(name) for name in names]
-        forms = [
-            sorted({key for entry in family for key in entry.forms.get(form, {})}, key=bits)
-            for form in ("openvino", "gguf")
-        ]
-        shown = [", ".join(f"`{name}`" for name in names), *(" ".join(found) for found in forms)]
-        rows.append(
-            f"| {' | '.join([*shown, 'yes' if all(one.forms.get('hf') for one in family) else ''])} |"
-        )
+        names = [model["name"] for model in tomllib.loads(file.read_text("utf-8"))["model"]]
+        groups: dict[frozenset[str], list[catalogue.CatalogueEntry]] = {}
+        for entry in map(catalogue.find, names):
+            groups.setdefault(frozenset(entry.formats), []).append(entry)
+        rows += map(row, groups.values())
     return "\n".join(rows) + "\n"
+
+
+def row(entries: list[catalogue.CatalogueEntry]) -> str:
+    keys = [
+        " ".join(sorted({key for entry in entries for key in entry.formats.get(format, {})}, key=bits))
+        for format in ("openvino", "gguf")
+    ]
+    names = ", ".join(f"`{entry.name}`" for entry in entries)
+    safetensors = "yes" if all(entry.formats.get("hf") for entry in entries) else ""
+    return f"| {' | '.join([names, *keys, safetensors])} |"
 
 
 def test_the_documented_table_is_the_catalogue() -> None:
@@ -138,8 +143,8 @@ def test_the_documented_table_is_the_catalogue() -> None:
     assert text.partition("<!-- catalogue -->\n")[2] == table()
 
 
-def test_an_unknown_name_gets_the_nearest() -> None:
-    with pytest.raises(UnknownModel, match="There is no model called `smolm2-135m`") as caught:
+def test_an_unknown_name_suggests_similar_names() -> None:
+    with pytest.raises(UnknownModel, match="Unknown model `smolm2-135m`") as caught:
         catalogue.find("smolm2-135m")
     assert str(caught.value.hint).startswith("Did you mean `smollm2-135m`")
     assert catalogue.find("SmolLM2").name == "smollm2-135m"
@@ -173,15 +178,15 @@ def test_parts_keep_their_order() -> None:
         "x",
     ],
 )
-def test_what_is_no_source_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a place to fetch a model from"):
+def test_invalid_sources_are_rejected(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a source of models"):
         Source.parse(text)
 
 
-def test_a_precision_may_stand_behind_a_name() -> None:
-    entry, precision = catalogue.asked("qwen3:8b:int8") or (None, None)
+def test_a_name_may_end_in_a_precision() -> None:
+    entry, precision = catalogue.parse_name("qwen3:8b:int8") or (None, None)
     assert entry is catalogue.find("qwen3-8b")
     assert precision == "int8"
-    assert catalogue.kept_as(entry, precision) == "qwen3-8b-int8"
-    assert catalogue.asked("qwen3:8b") == (entry, None)
-    assert catalogue.asked("qwen3-8b:int5") is None
+    assert catalogue.library_name(entry, precision) == "qwen3-8b-int8"
+    assert catalogue.parse_name("qwen3:8b") == (entry, None)
+    assert catalogue.parse_name("qwen3-8b:int5") is None

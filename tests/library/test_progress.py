@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from localspec.library.progress import Terminal, bytes_in, growth
+from localspec.library.progress import Terminal, folder_bytes, report_growth
 
 
-def test_one_line_a_step_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_per_step_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with Terminal() as progress:
-        progress.step("Fetching m", 10)
+        progress.step("Downloading m", 10)
         progress.advance(5)
         progress.say("the first source is away")
     found = capsys.readouterr()
-    assert found.err == "Fetching m\nthe first source is away\n"
+    assert found.err == "Downloading m\nthe first source is away\n"
     assert found.out == ""
 
 
@@ -33,27 +33,27 @@ def test_a_terminal_gets_a_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     with Terminal() as progress:
-        progress.step("Fetching m", 2000)
+        progress.step("Downloading m", 2000)
         progress.advance(1500)
         progress.step("Checking [b]m", 4000)
         progress.advance(1000)
         progress.say("a [word]")
-    assert "Fetching m" in screen.getvalue()
+    assert "Downloading m" in screen.getvalue()
     assert "1.0/4.0 kB" in screen.getvalue()
     assert "a [word]" in screen.getvalue()
 
 
 def test_growth_is_what_was_added(tmp_path: Path, said: Any) -> None:
     (tmp_path / "old").write_bytes(bytes(100))
-    with growth(tmp_path, said, seconds=0.01):
+    with report_growth(tmp_path, said, seconds=0.01):
         (tmp_path / "new").write_bytes(bytes(70))
         time.sleep(0.05)
         (tmp_path / "newer").write_bytes(bytes(7))
     assert said.bytes == 77
-    assert bytes_in(tmp_path) == 177
+    assert folder_bytes(tmp_path) == 177
 
 
-def test_folders_may_come_and_go_while_they_are_added_up(tmp_path: Path) -> None:
+def test_folders_may_vanish_while_their_sizes_are_added_up(tmp_path: Path) -> None:
     (tmp_path / "stays").write_bytes(bytes(5))
     ended = threading.Event()
 
@@ -68,8 +68,8 @@ def test_folders_may_come_and_go_while_they_are_added_up(tmp_path: Path) -> None
     other = threading.Thread(target=come_and_go)
     other.start()
     try:
-        assert all(bytes_in(tmp_path) >= 5 for _ in range(1000))
+        assert all(folder_bytes(tmp_path) >= 5 for _ in range(1000))
     finally:
         ended.set()
         other.join()
-    assert bytes_in(tmp_path) == 5
+    assert folder_bytes(tmp_path) == 5

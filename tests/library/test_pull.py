@@ -1,4 +1,4 @@
-"""Models that are fetched under a name: once, in the form asked for, whole or not at all."""
+"""Models that are pulled by name: once, in the format asked for, atomically."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.library import Library, storage, verify
-from localspec.library.download.hub import Takes
-from localspec.library.model import FORMS
+from localspec.library.download.hub import DownloadSize
+from localspec.library.model import FORMATS
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def qwen(hub: Any, tmp_path: Path, make_gguf: Any) -> Any:
-    """A hub that has Qwen3 8B in all its forms, each tiny."""
+    """A hub with tiny builds of Qwen3 8B in every format."""
     gguf = make_gguf(tmp_path / "q4.gguf", 4).read_bytes()
     hub.repositories |= {
         "OpenVINO/Qwen3-8B-int4-ov": loopback.openvino_files(b"4" * 2000),
@@ -49,7 +49,7 @@ def weights(model: Any) -> bytes:
     return bytes((model.folder / "openvino_model.bin").read_bytes())
 
 
-def test_a_precision_is_had_by_option_and_by_name(library: Library, qwen: Any, said: Any) -> None:
+def test_a_precision_is_chosen_by_option_or_name(library: Library, qwen: Any, said: Any) -> None:
     plain = library.pull("qwen3-8b", said)
     eight = library.pull("qwen3-8b", said, precision="int8")
     assert [model.name for model in (plain, eight)] == ["qwen3-8b", "qwen3-8b-int8"]
@@ -64,7 +64,7 @@ def test_a_precision_is_had_by_option_and_by_name(library: Library, qwen: Any, s
     assert [model.name for model in library.all()] == ["qwen3-8b"]
 
 
-def test_a_precision_that_the_plain_name_stands_for_is_kept_once(
+def test_the_default_precision_is_installed_once(
     library: Library, qwen: Any, said: Any, converted: list[str]
 ) -> None:
     four = library.pull("qwen3-8b:int4", said)
@@ -73,102 +73,100 @@ def test_a_precision_that_the_plain_name_stands_for_is_kept_once(
     for name in ("qwen3-8b", "qwen3:8b:int4"):
         assert library.resolve(name, said) == library.find(name) == library.pull(name, said) == four
     assert qwen.asked == []
-    assert library.pull("qwen3-8b", said, precision="int4", form="gguf").name == "qwen3-8b-int4"
+    assert library.pull("qwen3-8b", said, precision="int4", format="gguf").name == "qwen3-8b-int4"
     library.remove("qwen3-8b-int4", said)
     library.remove("qwen3-8b", said)
-    library.pull("qwen3-8b", said, form="hf")
+    library.pull("qwen3-8b", said, format="hf")
     assert library.find("qwen3-8b:int4") is None
     assert weights(library.resolve("qwen3-8b:int4", said)) == b"4" * 2000
     assert [model.name for model in library.all()] == ["qwen3-8b", "qwen3-8b-int4"]
 
 
-def test_a_name_with_a_precision_is_fetched_by_resolve(library: Library, qwen: Any, said: Any) -> None:
+def test_resolve_accepts_a_name_with_a_precision(library: Library, qwen: Any, said: Any) -> None:
     assert weights(library.resolve("qwen3-8b:int8", said)) == b"8" * 3000
 
 
-def test_a_folder_of_safetensors_stays_one(
-    library: Library, qwen: Any, said: Any, converted: list[str]
-) -> None:
-    model = library.pull("qwen3-8b", said, form="hf")
+def test_the_hf_format_makes_no_graph(library: Library, qwen: Any, said: Any, converted: list[str]) -> None:
+    model = library.pull("qwen3-8b", said, format="hf")
     assert converted == []
-    assert model.form("openvino") is None
-    folder = model.form("safetensors")
+    assert model.files_in("openvino") is None
+    folder = model.files_in("safetensors")
     assert folder is not None
     assert (folder / "model.safetensors").read_bytes() == loopback.safetensors_files()["model.safetensors"]
     assert {path for path, _ in qwen.downloads() if "Qwen/Qwen3-8B/" not in path} == set()
-    with pytest.raises(BadValue, match="`qwen3-8b` is here in another form") as caught:
-        library.pull("qwen3-8b", said, form="gguf")
+    with pytest.raises(BadValue, match="`qwen3-8b` is installed in another format") as caught:
+        library.pull("qwen3-8b", said, format="gguf")
     assert "localspec rm qwen3-8b" in str(caught.value.hint)
 
 
-def test_a_gguf_stays_one(library: Library, qwen: Any, said: Any, converted: list[str]) -> None:
-    model = library.pull("qwen3-8b", said, form="gguf", precision="int8")
+def test_the_gguf_format_makes_no_graph(library: Library, qwen: Any, said: Any, converted: list[str]) -> None:
+    model = library.pull("qwen3-8b", said, format="gguf", precision="int8")
     assert converted == []
-    assert model.form("openvino") is None
-    file = model.form("gguf")
+    assert model.files_in("openvino") is None
+    file = model.files_in("gguf")
     assert file is not None
     assert file.name == "Qwen3-8B-Q8_0.gguf"
-    assert library.pull("qwen3-8b:int8", said, form="gguf") == model
+    assert library.pull("qwen3-8b:int8", said, format="gguf") == model
 
 
-@pytest.mark.parametrize("form", ["openvino", "gguf", "hf"])
-def test_a_form_is_taken_of_a_repository_that_has_them_all(
-    library: Library, hub: Any, said: Any, tmp_path: Path, make_gguf: Any, form: str
+@pytest.mark.parametrize("format", ["openvino", "gguf", "hf"])
+def test_the_format_selects_among_those_of_a_repository(
+    library: Library, hub: Any, said: Any, tmp_path: Path, make_gguf: Any, format: str
 ) -> None:
     gguf = make_gguf(tmp_path / "m.gguf").read_bytes()
     every = {**loopback.openvino_files(), **loopback.safetensors_files(), "m.gguf": gguf}
     hub.repositories |= {"o/m": every, "Qwen/Qwen3-8B": every}
-    kind = {"hf": "safetensors"}.get(form, form)
-    model = library.pull("hf:o/m", said, form=form)
-    assert [one for one in FORMS if model.form(one)] == [kind]
-    if form == "hf":
-        assert library.pull("qwen3-8b", said, form="hf").form("safetensors")
-    hub.repositories["o/none"] = {"m.gguf": gguf} if form != "gguf" else loopback.openvino_files()
+    kind = {"hf": "safetensors"}.get(format, format)
+    model = library.pull("hf:o/m", said, format=format)
+    assert [one for one in FORMATS if model.files_in(one)] == [kind]
+    if format == "hf":
+        assert library.pull("qwen3-8b", said, format="hf").files_in("safetensors")
+    hub.repositories["o/none"] = {"m.gguf": gguf} if format != "gguf" else loopback.openvino_files()
     with pytest.raises(UnsupportedModel, match=f"holds no {kind} model"):
-        library.pull("hf:o/none", said, form=form)
+        library.pull("hf:o/none", said, format=format)
 
 
-def test_what_is_not_to_be_had_names_what_is(library: Library, qwen: Any, said: Any) -> None:
-    with pytest.raises(BadValue, match="`llama-3.2-1b` is not to be had as openvino") as caught:
-        library.pull("llama-3.2-1b", said, form="openvino")
-    assert str(caught.value.hint).startswith("There is gguf (")
+def test_an_unpublished_build_lists_the_published_ones(library: Library, qwen: Any, said: Any) -> None:
+    with pytest.raises(BadValue, match="No openvino build of `llama-3.2-1b` is published") as caught:
+        library.pull("llama-3.2-1b", said, format="openvino")
+    assert str(caught.value.hint).startswith("Available: gguf (")
     with pytest.raises(BadValue, match="is not in the catalogue"):
         library.pull("hf:o/m", said, precision="int8")
     with pytest.raises(BadValue, match="`./m.gguf` is not in the catalogue"):
-        library.pull("./m.gguf", said, form="gguf")
+        library.pull("./m.gguf", said, format="gguf")
     assert qwen.asked == []
 
 
-def test_what_it_takes_is_heard_before_the_first_byte(library: Library, qwen: Any, said: Any) -> None:
-    heard: list[Takes] = []
+def test_the_size_is_reported_before_the_first_byte(library: Library, qwen: Any, said: Any) -> None:
+    sizes: list[DownloadSize] = []
     before: list[int] = []
 
-    def ready(takes: Takes) -> None:
-        heard.append(takes)
+    def on_size(size: DownloadSize) -> None:
+        sizes.append(size)
         before.append(len(qwen.downloads()))
 
-    library.pull("qwen3-8b", said, ready=ready)
+    library.pull("qwen3-8b", said, on_size=on_size)
     size = sum(map(len, loopback.openvino_files(bytes(2000)).values()))
-    [takes] = heard
-    assert (str(takes.source), takes.kind) == ("hf:OpenVINO/Qwen3-8B-int4-ov", "openvino")
-    assert (takes.download, takes.size, before) == (size, size, [0])
-    library.pull("qwen3-8b", said, ready=ready)
-    assert len(heard) == 1
+    [found] = sizes
+    assert (str(found.source), found.format) == ("hf:OpenVINO/Qwen3-8B-int4-ov", "openvino")
+    assert (found.download, found.size, before) == (size, size, [0])
+    library.pull("qwen3-8b", said, on_size=on_size)
+    assert len(sizes) == 1
 
 
-def test_a_graph_that_will_not_fit_is_told_before_the_first_byte(
+def test_a_graph_that_does_not_fit_is_refused_before_the_first_byte(
     library: Library, qwen: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = len(qwen.repositories["Qwen/Qwen3-8B-GGUF"]["Qwen3-8B-Q4_K_M.gguf"])
-    monkeypatch.setattr(storage, "free", lambda folder: 2 * size)
+    monkeypatch.setattr(storage, "free_bytes", lambda folder: 2 * size)
     needed = f"{int(1.8 * size) + size:,}"
     with pytest.raises(StorageError, match=f"{2 * size:,} bytes are free and {needed} are needed"):
         library.resolve("hf:Qwen/Qwen3-8B-GGUF:Q4_K_M", said)
     assert qwen.downloads() == []
-    assert library.pull("qwen3-8b", said, form="gguf").form("gguf")  # which makes no graph
+    assert library.pull("qwen3-8b", said, format="gguf").files_in("gguf")  # which makes no graph
 
 
-def test_nothing_is_asked_about_a_model_that_is_here(
+def test_an_installed_model_needs_no_request(
     library: Library, qwen: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {
@@ -177,7 +175,7 @@ def test_nothing_is_asked_about_a_model_that_is_here(
         "hf:OpenVINO/Qwen3-8B-int8-ov": "openvino",
         "hf:Qwen/Qwen3-8B-GGUF:Q8_0": "gguf",
     }
-    here = [library.resolve(name, said, (form,)) for name, form in names.items()]
+    here = [library.resolve(name, said, (format,)) for name, format in names.items()]
 
     def forbidden(self: socket.socket, address: object) -> None:
         raise AssertionError(f"it connects to {address}")
@@ -185,7 +183,7 @@ def test_nothing_is_asked_about_a_model_that_is_here(
     monkeypatch.setattr(socket.socket, "connect", forbidden)
     monkeypatch.setattr(socket.socket, "connect_ex", forbidden)
     monkeypatch.setattr(socket, "getaddrinfo", forbidden)
-    assert [library.resolve(name, said, (form,)) for name, form in names.items()] == here
+    assert [library.resolve(name, said, (format,)) for name, format in names.items()] == here
     assert [library.pull(name, said) for name in names] == here
     assert [library.find(name) for name in list(names)[:2]] == here[:2]
     assert {model.name for model in library.all()} == {model.name for model in here}
@@ -206,12 +204,12 @@ def test_a_second_pull_waits_and_finds_it(library: Library, qwen: Any, said: Any
     model = library.pull("qwen3-8b", said)
     thread.join()
     assert found == [model]
-    assert other.lines == ["Another localspec is busy with `qwen3-8b`; waiting for it"]
+    assert other.lines == ["Another localspec is using `qwen3-8b`; waiting for it"]
     paths = [path for path, _ in qwen.downloads()]
     assert len(paths) == len(set(paths)) == len(loopback.openvino_files())
 
 
-def test_one_file_under_two_names_is_fetched_once_at_a_time(library: Library, qwen: Any, said: Any) -> None:
+def test_one_file_under_two_names_is_downloaded_once(library: Library, qwen: Any, said: Any) -> None:
     qwen.piece, qwen.pause = 500, 0.05
     threads = [
         threading.Thread(target=Library(library.home).pull, args=(name, said))
@@ -228,20 +226,20 @@ def test_one_file_under_two_names_is_fetched_once_at_a_time(library: Library, qw
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("my model", UnknownModel, "There is no model called `my model`"),
-        ("モデル", UnknownModel, "There is no model called `モデル`"),
-        ("", UnknownModel, "There is no model called ``"),
-        ("a..b", UnknownModel, "There is no model called `a..b`"),
-        ("../qwen3-8b", UnknownModel, "There is no file or folder `../qwen3-8b`"),
-        ("hf:../../etc", UsageError, "is not a place to fetch a model from"),
-        ("hf:o/..", UsageError, "is not a place to fetch a model from"),
-        ("hf:o/m@../../x", UsageError, "is not a place to fetch a model from"),
-        ("hf:o/my model", UsageError, "is not a place to fetch a model from"),
-        ("hf:o/模型", UsageError, "is not a place to fetch a model from"),
-        ("qwen3-8b:int5", UnknownModel, "There is no model called `qwen3-8b:int5`"),
+        ("my model", UnknownModel, "Unknown model `my model`"),
+        ("モデル", UnknownModel, "Unknown model `モデル`"),
+        ("", UnknownModel, "Unknown model ``"),
+        ("a..b", UnknownModel, "Unknown model `a..b`"),
+        ("../qwen3-8b", UnknownModel, "No such file or folder: `../qwen3-8b`"),
+        ("hf:../../etc", UsageError, "is not a source of models"),
+        ("hf:o/..", UsageError, "is not a source of models"),
+        ("hf:o/m@../../x", UsageError, "is not a source of models"),
+        ("hf:o/my model", UsageError, "is not a source of models"),
+        ("hf:o/模型", UsageError, "is not a source of models"),
+        ("qwen3-8b:int5", UnknownModel, "Unknown model `qwen3-8b:int5`"),
     ],
 )
-def test_names_that_cannot_be(
+def test_invalid_names(
     library: Library,
     hub: Any,
     said: Any,
@@ -279,19 +277,20 @@ def test_a_data_folder_that_cannot_be_written(qwen: Any, said: Any, tmp_path: Pa
     assert qwen.asked == []
 
 
-# Forks a pull for each delay that it reads, kills it after that many seconds, and says how it ended.
+# Forks a pull for each delay read from stdin, kills it after that many seconds, and prints its exit status.
 KILLER = """
     import os, signal, sys, time
     from pathlib import Path
     import filelock, huggingface_hub, huggingface_hub.hf_api, huggingface_hub.file_download, tokenizers
-    from localspec.library import Library, Silent, store, hub
-    from localspec.formats import gguf
+    from localspec.library import Library, Silent
+    from localspec.library.download import hub
+    from localspec.formats.gguf import file
 
     for line in sys.stdin:
-        name, form, delay = line.split()
+        name, format, delay = line.split()
         child = os.fork()
         if not child:
-            Library(Path(sys.argv[1])).resolve(name, Silent(), (form,))
+            Library(Path(sys.argv[1])).resolve(name, Silent(), (format,))
             os._exit(0)
         time.sleep(float(delay))
         os.kill(child, signal.SIGKILL)
@@ -318,9 +317,9 @@ def test_a_pull_killed_at_any_moment_leaves_no_wrong_model(
         for number in range(60):
             if number >= 20 and killed >= 5 and resumed:
                 break
-            name, form = list(names.items())[number % 2]
+            name, format = list(names.items())[number % 2]
             hub.asked.clear()
-            killer.stdin.write(f"{name} {form} {moments.uniform(0.0, 0.5 + number // 20)}\n")
+            killer.stdin.write(f"{name} {format} {moments.uniform(0.0, 0.5 + number // 20)}\n")
             killer.stdin.flush()
             killed += killer.stdout.readline() == "9\n"
             resumed += any(area for _, area in hub.downloads())
@@ -334,9 +333,9 @@ def test_a_pull_killed_at_any_moment_leaves_no_wrong_model(
     assert killed >= 5
     assert resumed >= 1
     hub.pause = 0
-    for name, form in names.items():
-        model = library.resolve(name, said, (form,))
+    for name, format in names.items():
+        model = library.resolve(name, said, (format,))
         assert verify.problems(model, said)[1] == []
-        assert model.form(form) is not None
+        assert model.files_in(format) is not None
     assert len(library.all()) == 2
     assert [path for path in library.models.iterdir() if ".partial" in path.name] == []

@@ -24,23 +24,23 @@ from localspec.errors import (
     UnsupportedModel,
 )
 from localspec.library import Library, Model, catalogue, home, storage
-from localspec.library.catalogue import Entry
+from localspec.library.catalogue import CatalogueEntry
 from localspec.library.sources import Source
 
 pytestmark = pytest.mark.usefixtures("hub")
 
 
 def leftovers(library: Library) -> list[str]:
-    """List what lies beside whole models, locks apart."""
+    """List the files in the library that are not of complete models, except locks."""
     found = library.models.iterdir() if library.models.is_dir() else []
     return [path.name for path in found if path.name.startswith(".") and path.suffix != ".lock"]
 
 
-def entry_for(path: Path, monkeypatch: pytest.MonkeyPatch, said: Any, **values: Any) -> Entry:
+def entry_for(path: Path, monkeypatch: pytest.MonkeyPatch, said: Any, **values: Any) -> CatalogueEntry:
     """Make a catalogue whose only model is the file at `path`, drafted for by `small`."""
     digest = storage.digest_of(path, said)
     fixed: dict[str, Any] = {"title": "T", "licence": "L", "parameters": "1", "context": 512, "sources": ()}
-    entry = Entry(name="tiny", aliases=("t",), digest=digest, draft="small", **{**fixed, **values})
+    entry = CatalogueEntry(name="tiny", aliases=("t",), digest=digest, draft="small", **{**fixed, **values})
     monkeypatch.setattr(catalogue, "entries", lambda: (entry,))
     return entry
 
@@ -52,7 +52,7 @@ def test_a_gguf_is_imported_once(
     model = library.resolve(str(path), said)
     digest = storage.digest_of(path, said)
     assert model.name == f"my model-{digest[:8]}"
-    assert model.form("gguf") == path
+    assert model.files_in("gguf") == path
     assert sorted(file.name for file in model.folder.iterdir()) == [
         "chat_template.jinja",
         "generation_config.json",
@@ -70,7 +70,7 @@ def test_a_gguf_is_imported_once(
     assert leftovers(library) == []
 
 
-def test_the_same_file_elsewhere_is_recognised_and_then_remembered(
+def test_the_same_file_elsewhere_is_hashed_once(
     library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
 ) -> None:
     path = make_gguf(tmp_path / "a.gguf")
@@ -108,13 +108,13 @@ def test_a_file_of_the_catalogue_gets_its_name_and_draft(
     assert library.resolve("tiny", said) == model
 
 
-def test_what_the_files_say(
+def test_the_configuration_files(
     library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
 ) -> None:
     model = library.resolve(str(make_gguf(tmp_path / "a.gguf")), said)
     assert model.stop_tokens() == [9, 10]
     assert model.first_tokens() == [9]
-    assert model.generation() == {"temperature": 0.5, "do_sample": True}
+    assert model.sampling_defaults() == {"temperature": 0.5, "do_sample": True}
     assert model.tokenizer().encode("abc", add_special_tokens=False).ids == [8, 2]
     template = model.template()
     assert template is not None
@@ -224,12 +224,12 @@ def test_a_second_import_says_that_it_waits(library: Library, said: Any) -> None
         thread.join(0.3)
         assert entered == []
     thread.join()
-    assert said.lines == ["Another localspec is busy with `m`; waiting for it"]
+    assert said.lines == ["Another localspec is using `m`; waiting for it"]
     assert entered == [True]
 
 
 @pytest.mark.parametrize("damage", ["manifest", "gone", "short", "missing"])
-def test_a_damaged_model_is_not_there_and_is_imported_again(
+def test_a_damaged_model_is_imported_again(
     library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str], damage: str
 ) -> None:
     path = make_gguf(tmp_path / "a.gguf")
@@ -249,7 +249,7 @@ def test_a_damaged_model_is_not_there_and_is_imported_again(
     assert len(converted) == 2
 
 
-def test_too_little_room_is_told_before_starting(
+def test_too_little_space_is_reported_before_the_start(
     library: Library,
     tmp_path: Path,
     make_gguf: Any,
@@ -258,7 +258,7 @@ def test_too_little_room_is_told_before_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = make_gguf(tmp_path / "a.gguf")
-    monkeypatch.setattr(storage, "free", lambda folder: 1234)
+    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1234)
     needed = f"{int(path.stat().st_size * 1.8):,}"
     with pytest.raises(StorageError, match=f"1,234 bytes are free and {needed} are needed"):
         library.resolve(str(path), said)
@@ -321,7 +321,7 @@ def write_beside(folder: Path) -> None:
 def check_beside(model: Model) -> None:
     assert model.first_tokens() == [2]
     assert model.stop_tokens() == [3, 4]
-    assert model.generation() == {"top_k": 20}
+    assert model.sampling_defaults() == {"top_k": 20}
     assert (model.manifest.architecture, model.manifest.context) == ("qwen3", 40960)
     template = model.template()
     assert template is not None
@@ -340,7 +340,7 @@ def test_an_openvino_folder_is_used_in_place(library: Library, tmp_path: Path, s
         library.resolve(str(folder), said)
 
 
-def test_a_model_without_a_template_has_none(library: Library, tmp_path: Path, said: Any) -> None:
+def test_a_model_without_a_chat_template(library: Library, tmp_path: Path, said: Any) -> None:
     folder = write_openvino(tmp_path / "ov")
     (folder / "tokenizer_config.json").write_text('{"add_bos_token": false, "bos_token": "<s>"}')
     model = library.resolve(str(folder), said)
@@ -396,7 +396,7 @@ def test_a_gguf_of_the_hub_must_be_the_one_of_the_catalogue(
     path = make_gguf(tmp_path / "m.gguf")
     entry_for(path, monkeypatch, said, sources=(Source.parse("hf:o/m:m.gguf"),))
     hub.repositories["o/m"] = {"m.gguf": path.read_bytes()[:-1] + b"x"}
-    with pytest.raises(DigestMismatch, match="is not the file expected"):
+    with pytest.raises(DigestMismatch, match="is not the expected file"):
         library.resolve("tiny", said)
     assert library.all() == []
     shutil.rmtree(tmp_path / "hub cache")
@@ -406,7 +406,7 @@ def test_a_gguf_of_the_hub_must_be_the_one_of_the_catalogue(
     assert model.manifest.source.startswith("hf:o/m@0123456789")
 
 
-def test_the_next_source_is_tried_with_a_word(
+def test_trying_the_next_source_is_reported(
     library: Library,
     hub: Any,
     said: Any,
@@ -420,8 +420,8 @@ def test_the_next_source_is_tried_with_a_word(
     entry_for(path, monkeypatch, said, sources=sources)
     with pytest.raises(NetworkError) as caught:
         library.resolve("tiny", said)
-    assert "None of 2 sources could be fetched" in caught.value.message
-    assert "\n  hf:o/gone: There is no repository `o/gone`" in caught.value.message
+    assert "All 2 sources failed" in caught.value.message
+    assert "\n  hf:o/gone: Unknown repository `o/gone`" in caught.value.message
     assert "\n  hf:o/m: " in caught.value.message
     hub.repositories["o/m"] = {"m.gguf": path.read_bytes()}
     said.lines.clear()
@@ -435,15 +435,15 @@ def test_the_next_source_is_tried_with_a_word(
     [
         (
             "smollm2-136m",
-            "There is no model called `smollm2-136m`",
+            "Unknown model `smollm2-136m`",
             "Did you mean `smollm2-360m` or `smollm2-135m`",
         ),
-        ("o/m", "There is no file or folder `o/m`", "Did you mean `hf:o/m`?"),
-        ("./none.gguf", "There is no file or folder `none.gguf`", "Check the path"),
+        ("o/m", "No such file or folder: `o/m`", "Did you mean `hf:o/m`?"),
+        ("./none.gguf", "No such file or folder: `none.gguf`", "Check the path"),
         ("..", "There are no .safetensors files in `..`", "Give the folder of a model"),
     ],
 )
-def test_names_that_mean_nothing(
+def test_unknown_names(
     library: Library,
     said: Any,
     name: str,
@@ -476,7 +476,7 @@ def test_remove(library: Library, tmp_path: Path, make_gguf: Any, said: Any, con
         library.remove(model.name, said)
 
 
-def test_home_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_home_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     assert home() == tmp_path
     monkeypatch.delenv("LOCALSPEC_HOME")

@@ -1,4 +1,4 @@
-"""What is wrong with a model's files, what they take on disk, and manifests of a newer version."""
+"""Damaged files, disk usage, and manifests of a newer version."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from localspec.errors import UnsupportedModel
 from localspec.library import Library, Manifest, Model, manifest
-from localspec.library.manifest import Place
-from localspec.library.verify import Problem, on_disk, problems, unread
+from localspec.library.manifest import SourceFile
+from localspec.library.verify import Problem, disk_usage, problems, unreadable
 
 CONTENT = b"some weights"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -45,7 +45,7 @@ def test_a_file_is_compared_to_its_size_and_digest(folder: Path, said: Any) -> N
     assert problem.what.startswith("has the sha256 ")
     assert DIGEST[:12] in problem.what
     file.write_bytes(CONTENT + b"!")
-    assert problems(found, said) == (0, [Problem(file, "has 13 bytes, not 12")])
+    assert problems(found, said) == (0, [Problem(file, "has 13 bytes, expected 12")])
     file.unlink()
     assert problems(found, said) == (0, [Problem(file, "is missing")])
 
@@ -58,24 +58,24 @@ def test_a_folder_in_place_of_a_file_cannot_be_read(folder: Path, said: Any) -> 
     assert problems(found, said)[1] == [Problem(file, "cannot be read: Is a directory")]
 
 
-def test_a_gguf_elsewhere_is_looked_at(folder: Path, tmp_path: Path, said: Any) -> None:
+def test_a_gguf_outside_the_library_is_checked(folder: Path, tmp_path: Path, said: Any) -> None:
     file = tmp_path / "w.gguf"
     file.write_bytes(CONTENT)
-    found = model(folder, weights=str(file), digests={"w.gguf": DIGEST}, places=[Place.of(file)])
+    found = model(folder, weights=str(file), digests={"w.gguf": DIGEST}, source_files=[SourceFile.of(file)])
     assert problems(found, said) == (1, [])
-    assert on_disk(found, folder.parents[1]) == (2, len(CONTENT))
+    assert disk_usage(found, folder.parents[1]) == (2, len(CONTENT))
     file.write_bytes(b"other bytes!")
     assert len(problems(found, said)[1]) == 1
     file.unlink()
     assert problems(found, said)[1] == [Problem(file, "is missing")]
 
 
-def test_another_place_of_the_same_file_may_go(folder: Path, tmp_path: Path, said: Any) -> None:
+def test_a_second_copy_of_the_file_may_be_deleted(folder: Path, tmp_path: Path, said: Any) -> None:
     file, copy = tmp_path / "w.gguf", tmp_path / "copy.gguf"
     for path in (file, copy):
         path.write_bytes(CONTENT)
-    places = [Place.of(file), Place.of(copy)]
-    found = model(folder, weights=str(file), digests={"w.gguf": DIGEST}, places=places)
+    source_files = [SourceFile.of(file), SourceFile.of(copy)]
+    found = model(folder, weights=str(file), digests={"w.gguf": DIGEST}, source_files=source_files)
     copy.unlink()
     assert problems(found, said) == (1, [])
 
@@ -87,7 +87,9 @@ def test_a_folder_elsewhere_misses_its_shards(folder: Path, tmp_path: Path, said
     for file in files:
         file.write_bytes(CONTENT)
     digests = {file.name: DIGEST for file in files}
-    found = model(folder, weights=str(weights), digests=digests, places=[Place.of(file) for file in files])
+    found = model(
+        folder, weights=str(weights), digests=digests, source_files=[SourceFile.of(file) for file in files]
+    )
     assert problems(found, said) == (2, [])
     files[1].unlink()
     assert problems(found, said) == (1, [Problem(files[1], "is missing")])
@@ -101,23 +103,23 @@ def test_a_file_of_the_hubs_cache_is_compared_to_its_name(folder: Path, tmp_path
     (snapshot / "model.safetensors").symlink_to(blobs / DIGEST)
     found = model(folder, weights=str(snapshot))
     assert problems(found, said) == (1, [])
-    assert on_disk(found, folder.parents[1]) == (2, len(CONTENT))
+    assert disk_usage(found, folder.parents[1]) == (2, len(CONTENT))
     (blobs / DIGEST).write_bytes(CONTENT[::-1])
     assert len(problems(found, said)[1]) == 1
     (snapshot / "model.safetensors").unlink()
     assert problems(found, said)[1] == [Problem(snapshot, "has no weights")]
 
 
-def test_folders_without_a_readable_manifest_are_named(library: Library, folder: Path) -> None:
+def test_folders_without_a_readable_manifest_are_listed(library: Library, folder: Path) -> None:
     model(folder)
-    assert unread(library) == []
+    assert unreadable(library) == []
     (library.models / "stray").mkdir()
     (library.models / ".m.partial-1").mkdir()
     (folder / "model.toml").write_text("name = ")
-    assert unread(library) == [folder, library.models / "stray"]
+    assert unreadable(library) == [folder, library.models / "stray"]
 
 
-def test_a_manifest_says_its_format(folder: Path) -> None:
+def test_a_manifest_has_a_format(folder: Path) -> None:
     model(folder)
     assert "format = 1\n" in (folder / "model.toml").read_text("utf-8")
     found = manifest.read(folder)
@@ -126,7 +128,7 @@ def test_a_manifest_says_its_format(folder: Path) -> None:
     found.check()
 
 
-def test_a_manifest_without_a_format_is_of_the_first(folder: Path) -> None:
+def test_a_manifest_without_a_format_has_format_1(folder: Path) -> None:
     (folder / "model.toml").write_text('name = "m"\nsource = "file:/x"\n')
     found = manifest.read(folder)
     assert found is not None
@@ -134,14 +136,14 @@ def test_a_manifest_without_a_format_is_of_the_first(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("more", ["", "sizes = 5\n", '[sizes]\n"a" = "many"\n'])
-def test_a_newer_manifest_is_not_read_and_never_written(folder: Path, more: str) -> None:
+def test_a_newer_manifest_is_neither_read_nor_written(folder: Path, more: str) -> None:
     text = f'name = "m"\nformat = 2\n{more}'
     (folder / "model.toml").write_text(text)
     found = manifest.read(folder)
     assert found is not None
     assert found.newer
     for refused in (found.check, lambda: found.write(folder)):
-        with pytest.raises(UnsupportedModel, match="format 2, and this one reads 1") as error:
+        with pytest.raises(UnsupportedModel, match="format 2, this version reads format 1") as error:
             refused()
         assert "--upgrade" in str(error.value.hint)
     assert (folder / "model.toml").read_text() == text
@@ -151,18 +153,18 @@ def test_a_newer_manifest_is_not_read_and_never_written(folder: Path, more: str)
 @pytest.mark.parametrize(
     "text", ['name = "m"\nformat = "2"\n', 'name = "m"\nformat = true\n', "format = 0.5"]
 )
-def test_a_format_that_is_no_number_is_damage(folder: Path, text: str) -> None:
+def test_a_format_that_is_no_number_is_damaged(folder: Path, text: str) -> None:
     (folder / "model.toml").write_text(text)
     assert manifest.read(folder) is None
 
 
-def test_freed_is_what_has_no_other_name(folder: Path, tmp_path: Path) -> None:
-    from localspec.library.storage import freeable
+def test_hard_linked_files_are_not_reclaimable(folder: Path, tmp_path: Path) -> None:
+    from localspec.library.storage import reclaimable_bytes
 
     (folder / "a").write_bytes(bytes(10))
     (folder / "b").write_bytes(bytes(7))
     os.link(folder / "b", tmp_path / "b")
     (tmp_path / "target").write_bytes(bytes(100))
     (folder / "link").symlink_to(tmp_path / "target")
-    assert freeable(folder) == 10
-    assert freeable(folder / "none") == 0
+    assert reclaimable_bytes(folder) == 10
+    assert reclaimable_bytes(folder / "none") == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from localspec.library import Manifest
-from localspec.library.manifest import Place, now
+from localspec.library.manifest import SourceFile, now
 from localspec.library.storage import digest_of_text
 
 FILES = (
@@ -49,7 +49,7 @@ def fill(home: Path, count: int) -> list[str]:
             history=["imported from elsewhere.gguf"],
             created=now(),
             weights=str(weights) if linked else "",
-            places=[Place.of(weights)] if linked else [],
+            source_files=[SourceFile.of(weights)] if linked else [],
         ).write(folder)
     return names
 

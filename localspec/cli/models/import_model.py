@@ -24,11 +24,11 @@ def import_model(
     """Add it and print where it is."""
     from localspec.cli.models.listing import described, in_words
     from localspec.library import Library, Terminal
-    from localspec.library.importing.add_local import adopt
+    from localspec.library.importing.add_local import add_local
 
     library = Library()
     with Terminal() as progress:
-        found = adopt(library, path.expanduser(), name, progress, copy=copy)
+        found = add_local(library, path.expanduser(), name, progress, copy=copy)
     about = described(found, library)
     if as_json:
         print(json.dumps(about, ensure_ascii=False))

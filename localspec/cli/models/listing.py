@@ -23,14 +23,14 @@ def listing(
     """Print one line a model, and on stderr what is not listed."""
     from localspec.cli import console
     from localspec.library import Library
-    from localspec.library.importing.completeness import complete
+    from localspec.library.importing.completeness import load_if_complete
 
     library, found = Library(), []
     known = {model.name: model for model in library.known()}
     for name, model in known.items():
         if model.manifest.newer:
             console.say(f"{name} was written by a newer localspec: localspec show {name}")
-        elif complete(library.models / name, model.manifest) is None:
+        elif load_if_complete(library.models / name, model.manifest) is None:
             console.say(f"{name} is not whole: localspec verify {name}")
         else:
             found.append(described(model, library))
@@ -50,17 +50,17 @@ def listing(
 
 def described(model: Model, library: Library) -> dict[str, Any]:
     """Return what the list tells of a model; sizes are bytes."""
-    from localspec.library.model import FORMS
-    from localspec.library.verify import on_disk
+    from localspec.library.model import FORMATS
+    from localspec.library.verify import disk_usage
 
-    own, elsewhere = on_disk(model, library.home)
+    own, elsewhere = disk_usage(model, library.home)
     return {
         "name": model.name,
         "bytes": own,
         "elsewhere": elsewhere,
         "precision": model.manifest.precision,
         "architecture": model.manifest.architecture,
-        "forms": [form for form in FORMS if model.form(form)],
+        "forms": [form for form in FORMATS if model.files_in(form)],
         "target": model.manifest.target or None,
         "draft": model.draft,
         "source": model.manifest.source,

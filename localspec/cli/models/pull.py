@@ -12,7 +12,7 @@ from localspec.errors import BadValue
 
 if TYPE_CHECKING:
     from localspec.library import Library, Model, Progress
-    from localspec.library.download.hub import Takes
+    from localspec.library.download.hub import DownloadSize
 
 HELP = """Fetch a model, unless it is here.
 
@@ -52,7 +52,7 @@ def pull(
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
     library = Library()
-    asked = catalogue.asked(model)
+    asked = catalogue.parse_name(model)
     draft = asked[0].draft if asked and with_draft else None
     if with_draft and draft is None:
         raise BadValue(f"No draft for `{model}` is known", "Build one: `localspec prune-draft`")
@@ -74,22 +74,22 @@ def fetched(
     from localspec.cli.models.listing import in_words
     from localspec.library import catalogue, storage
 
-    asked = catalogue.asked(name)
+    asked = catalogue.parse_name(name)
 
-    def ready(takes: Takes) -> None:
-        said = [f"{asked[0].title} from {takes.source}" if asked else f"{takes.source}"]
-        if takes.size:
-            free = storage.free(library.home)
+    def on_size(size: DownloadSize) -> None:
+        said = [f"{asked[0].title} from {size.source}" if asked else f"{size.source}"]
+        if size.size:
+            free = storage.free_bytes(library.home)
             said.append(
-                f"{in_words(takes.download)} to fetch of {in_words(takes.size)}, {in_words(free)} are free"
+                f"{in_words(size.download)} to fetch of {in_words(size.size)}, {in_words(free)} are free"
             )
         if asked:
             known = precision or asked[1] or ("fp16" if form == catalogue.HF else None)
-            memory = asked[0].memory(known or asked[0].precision_from(takes.source))
+            memory = asked[0].memory(known or asked[0].precision_from(size.source))
             said.append(f"about {in_words(memory)} of memory when it runs")
         progress.say("; ".join(said))
 
-    return library.pull(name, progress, precision, form, ready)
+    return library.pull(name, progress, precision, form, on_size)
 
 
 def described(model: Model) -> dict[str, Any]:

@@ -29,13 +29,13 @@ def remove(
     """Delete the model and print the bytes that are free now."""
     from localspec.cli.models.listing import in_words
     from localspec.library import Library, Terminal
-    from localspec.library.verify import on_disk
+    from localspec.library.verify import disk_usage
 
     library = Library()
     found = library.find(model) or next((one for one in library.known() if one.name == model), None)
     if found is None:
         raise absent(library, model)
-    own, elsewhere = on_disk(found, library.home)
+    own, elsewhere = disk_usage(found, library.home)
     if not (yes or as_json):
         ask(found, library, in_words(own))
     with Terminal() as progress:

@@ -45,7 +45,7 @@ def absent(library: Library, name: str) -> LocalspecError:
     for one in known:
         if one.name == name:
             if one.manifest.newer:
-                return one.manifest.refusal()
+                return one.manifest.newer_error()
             return BrokenModel(f"`{name}` is not whole", f"See what is wrong: localspec verify {name}")
     return UnknownModel(f"`{name}` is not in the library", suggestion(name, [one.name for one in known]))
 
@@ -72,7 +72,7 @@ def described(model: Model, library: Library) -> dict[str, Any]:
         "precision": about.precision,
         "architecture": about.architecture,
         "context": about.context,
-        "forms": [form for form in ("openvino", "gguf", "safetensors") if model.form(form)],
+        "forms": [form for form in ("openvino", "gguf", "safetensors") if model.files_in(form)],
         "template": model.template() is not None,
         "draft": model.draft,
         "drafts": [draft.name for draft in library.drafts_for(model)],

@@ -25,11 +25,11 @@ def verify(
     """Print a line for each model, and after its name each file that is wrong."""
     from localspec.library import Library, Terminal
     from localspec.library.manifest import FILE
-    from localspec.library.verify import unread
+    from localspec.library.verify import unreadable
 
     library = Library()
     known = library.known()
-    damaged = {path.name: path for path in unread(library) if model in (None, path.name)}
+    damaged = {path.name: path for path in unreadable(library) if model in (None, path.name)}
     if model is not None:
         known = chosen(library, model, known)
         if not (known or damaged):

@@ -67,7 +67,7 @@ class GgufFile:
         """The model family as llama.cpp calls it, such as `llama` or `qwen2`."""
         name = self.metadata.get("general.architecture")
         if not isinstance(name, str) or not name:
-            raise BrokenModel(f"`{self.path}` does not say which architecture it has", "Fetch it again")
+            raise BrokenModel(f"`{self.path}` does not say which architecture it has", "Download it again")
         return name
 
     def value(self, key: str, default: Any = None) -> Any:
@@ -213,7 +213,7 @@ class _Header:
             raise truncated(self.path, f"`{last.name}`", last.offset + last.size, self.size)
 
     def damaged(self, what: str) -> BrokenModel:
-        return BrokenModel(f"`{self.path}` is damaged: {what}", "Fetch it again")
+        return BrokenModel(f"`{self.path}` is damaged: {what}", "Download it again")
 
 
 @functools.cache

@@ -42,7 +42,7 @@ class Weights:
         if not self.handle:
             why = reason()
             kind = UnsupportedModel if why.startswith(UNKNOWN) else BrokenModel
-            raise kind(f"llama.cpp cannot load `{path}`: {why}", "Fetch the model again, or choose another")
+            raise kind(f"llama.cpp cannot load `{path}`: {why}", "Download the model again, or choose another")
         self.contexts: set[int] = set()
         weakref.finalize(self, _free_weights, llama, self.handle, self.contexts)
         if llama.llama_model_has_encoder(self.handle) or llama.llama_model_is_diffusion(self.handle):
@@ -73,7 +73,7 @@ def open_weights(path: Path, device: str, layers: int, repack: bool) -> Weights:
     try:
         file = path.stat()
     except OSError:
-        raise UnknownModel(f"There is no file `{path}`", "Fetch the model again") from None
+        raise UnknownModel(f"There is no file `{path}`", "Download the model again") from None
     key = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, device, layers, repack)
     with LOADING:
         weights = HELD.get(key)

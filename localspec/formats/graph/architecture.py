@@ -98,7 +98,7 @@ def _known(family: str, path: str) -> str:
 def _need(source: GgufFile | SafetensorsFolder, key: str) -> Any:
     value = source.value(key)
     if value is None:
-        raise BrokenModel(f"`{source.path}` does not say its `{key}`", "Fetch it again")
+        raise BrokenModel(f"`{source.path}` does not say its `{key}`", "Download it again")
     return value
 
 

@@ -106,7 +106,7 @@ def _write(shape: Architecture, weights: Weights, into: Path, progress: Progress
         model = graph.model()
     except (ValueError, RuntimeError) as error:
         what = f"`{path}` says one shape and its tensors have another: {first_line(error)}"
-        raise BrokenModel(what, "Fetch it again") from error
+        raise BrokenModel(what, "Download it again") from error
     progress.step("Writing the OpenVINO model")
     save(model, into)
     if not (into / "config.json").exists():

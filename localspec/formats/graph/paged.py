@@ -44,7 +44,7 @@ def read_stateful(graph: Path) -> Any:
     try:
         model = ov.Core().read_model(graph)
     except RuntimeError as error:
-        raise BrokenModel(f"`{graph}` cannot be read: {first_line(error)}", "Fetch the model again") from None
+        raise BrokenModel(f"`{graph}` cannot be read: {first_line(error)}", "Download the model again") from None
     if not model.get_sinks():
         raise UnsupportedModel(f"`{graph}` keeps no state", "Export it with a key-value cache")
     return model

@@ -178,7 +178,7 @@ def _in_pieces(of: Callable[[slice], T], rows: int) -> list[T]:
 def _halved(values: NDArray[np.float32]) -> NDArray[np.float16]:
     found = values.astype(np.float16)
     if not np.isfinite(found).all():
-        raise BrokenModel(BEYOND, "Fetch the model again")
+        raise BrokenModel(BEYOND, "Download the model again")
     return found.reshape(len(values), -1, GROUP)
 
 
@@ -186,7 +186,7 @@ def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.
     groups = values.reshape(len(values), -1, GROUP)
     largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
     if not (largest < LARGEST).all():
-        raise BrokenModel(BEYOND, "Fetch the model again")
+        raise BrokenModel(BEYOND, "Download the model again")
     scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as it will be stored
     steps = groups * (np.float32(1) / np.where(scale == 0, np.float32(1), scale))[..., None]
     return np.rint(steps, out=steps).clip(-127, 127).astype(np.int8), scale
@@ -194,7 +194,7 @@ def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.
 
 def _need(source: GgufFile | SafetensorsFolder, name: str) -> None:
     if name not in source.tensors:
-        raise BrokenModel(f"`{source.path}` has no tensor `{name}`", "Fetch it again")
+        raise BrokenModel(f"`{source.path}` has no tensor `{name}`", "Download it again")
 
 
 THEIRS = {

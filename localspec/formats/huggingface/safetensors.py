@@ -96,15 +96,15 @@ def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
         raise truncated(path, "the header", 8, len(data))
     length = int.from_bytes(data[:8], "little")
     if length > LONGEST_HEADER:
-        raise BrokenModel(f"`{path}` is not a safetensors file", "Fetch it again")
+        raise BrokenModel(f"`{path}` is not a safetensors file", "Download it again")
     if 8 + length > len(data):
         raise truncated(path, "the header", 8 + length, len(data))
     try:
         header = json.loads(data[8 : 8 + length])
     except (ValueError, RecursionError):
-        raise BrokenModel(f"`{path}` is damaged: its header is not JSON", "Fetch it again") from None
+        raise BrokenModel(f"`{path}` is damaged: its header is not JSON", "Download it again") from None
     if not isinstance(header, dict):
-        raise BrokenModel(f"`{path}` is damaged: its header is no JSON object", "Fetch it again")
+        raise BrokenModel(f"`{path}` is damaged: its header is no JSON object", "Download it again")
     return header, 8 + length
 
 

@@ -288,7 +288,7 @@ def _of_folder(path: Path, kind: Any) -> Any:
             path, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
         )
     except (SafetensorError, OSError, RuntimeError) as error:
-        raise BrokenModel(f"`{path}` cannot be loaded: {_line(error)}", "Fetch it again") from None
+        raise BrokenModel(f"`{path}` cannot be loaded: {_line(error)}", "Download it again") from None
     except (ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
         raise UnsupportedModel(
             f"`{path}` is a `{folder.architecture}` model, which transformers {transformers.__version__} "
@@ -297,7 +297,7 @@ def _of_folder(path: Path, kind: Any) -> Any:
         ) from None
     missing = sorted(found["missing_keys"])
     if missing:
-        raise BrokenModel(f"`{path}` has no tensor `{missing[0]}`", "Fetch it again")
+        raise BrokenModel(f"`{path}` has no tensor `{missing[0]}`", "Download it again")
     return model
 
 
@@ -319,7 +319,7 @@ def _of_gguf(path: Path, kind: Any) -> Any:
     try:
         wrong = model.load_state_dict(state, strict=False, assign=True)
     except RuntimeError as error:
-        raise BrokenModel(f"`{path}` does not fit its own shape: {_line(error)}", "Fetch it again") from None
+        raise BrokenModel(f"`{path}` does not fit its own shape: {_line(error)}", "Download it again") from None
     missing = [name for name in wrong.missing_keys if name != "lm_head.weight" or "output.weight" in names]
     if missing or wrong.unexpected_keys:
         _refuse(path, missing, wrong.unexpected_keys)
@@ -334,7 +334,7 @@ def _empty(file: GgufFile, shape: Architecture, weights: GgufWeights) -> Any:
 
     for name in ("token_embd.weight", "blk.0.ffn_up.weight"):
         if not weights.has(name):
-            raise BrokenModel(f"`{file.path}` has no tensor `{name}`", "Fetch it again")
+            raise BrokenModel(f"`{file.path}` has no tensor `{name}`", "Download it again")
     config = transformers.AutoConfig.for_model(
         shape.family,
         vocab_size=file.tensors["token_embd.weight"].shape[0],
@@ -388,7 +388,7 @@ def _theirs(name: str) -> str:
 
 def _refuse(path: Path, missing: list[str], unknown: list[str]) -> None:
     if missing:
-        raise BrokenModel(f"`{path}` has no tensor for `{missing[0]}`", "Fetch it again")
+        raise BrokenModel(f"`{path}` has no tensor for `{missing[0]}`", "Download it again")
     raise UnsupportedModel(
         f"`{path}` has a tensor `{unknown[0]}`, which this family does not have",
         "Run it with another engine: `localspec parts engines`",

@@ -84,7 +84,7 @@ def from_gguf(metadata: Metadata) -> Tokenizer:
         model = models.BPE(vocabulary, _merges(metadata), ignore_merges=cutting in WHOLE_WORDS)
         tokenizer = Tokenizer(model)
     except Exception as error:  # the library raises nothing narrower
-        raise BrokenModel(f"The vocabulary is damaged: {error}", "Fetch the model again") from None
+        raise BrokenModel(f"The vocabulary is damaged: {error}", "Download the model again") from None
     tokenizer.pre_tokenizer = _pre_tokenizer(WORDS[cutting])
     tokenizer.decoder = decoders.ByteLevel()
     _add_whole_texts(tokenizer, texts, kinds)
@@ -176,7 +176,7 @@ def _cutting(metadata: Metadata) -> str:
 def _tokens(metadata: Metadata) -> tuple[list[str], list[int]]:
     texts = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(texts, list) or not texts or not isinstance(texts[0], str):
-        raise BrokenModel("The file has no list of tokens", "Fetch the model again")
+        raise BrokenModel("The file has no list of tokens", "Download the model again")
     kinds = metadata.get("tokenizer.ggml.token_type")
     if not isinstance(kinds, list):
         return texts, [1] * len(texts)
@@ -188,7 +188,7 @@ def _tokens(metadata: Metadata) -> tuple[list[str], list[int]]:
 def _merges(metadata: Metadata) -> list[tuple[str, str]]:
     merges = metadata.get("tokenizer.ggml.merges")
     if not isinstance(merges, list) or not all(isinstance(merge, str) for merge in merges):
-        raise BrokenModel("The file has no list of merges", "Fetch the model again")
+        raise BrokenModel("The file has no list of merges", "Download the model again")
     pairs = [merge.partition(" ") for merge in merges]
     return [(left, right) for left, _, right in pairs]
 

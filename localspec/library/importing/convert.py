@@ -1,4 +1,4 @@
-"""Turn a GGUF file or a Hugging Face folder into a folder that the engines read."""
+"""Convert a GGUF file or a Hugging Face folder to the files that engines read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from localspec.formats.tokenizer import vocabulary
 from localspec.library.model import write_json
 from localspec.library.progress import Progress
 
-# What a Hugging Face folder has beside its weights and we keep as it is.
-KEPT = (
+# Copied from a Hugging Face folder; the other files beside its weights are not needed.
+COPIED = (
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -26,7 +26,7 @@ KEPT = (
 TEMPLATE = "tokenizer.chat_template"
 TOOLS_TEMPLATE = f"{TEMPLATE}.tool_use"
 
-# Sampling defaults: a GGUF file's words for them, and generation_config.json's.
+# Sampling defaults: GGUF key -> generation_config.json key.
 _SAMPLING = {
     "general.sampling.temp": "temperature",
     "general.sampling.top_k": "top_k",
@@ -39,7 +39,7 @@ Facts = dict[str, Any]  # fields of a Manifest
 
 
 def from_gguf(path: Path, into: Path) -> Facts:
-    """Fill `into` with all but the graph from a GGUF file; say what the manifest should."""
+    """Write all files but the graph into `into` from a GGUF file; return the manifest's facts."""
     from localspec.formats.gguf.file import GgufFile
 
     source = GgufFile.open(path)
@@ -54,21 +54,21 @@ def from_gguf(path: Path, into: Path) -> Facts:
 
 
 def from_folder(path: Path, into: Path) -> Facts:
-    """Fill `into` with all but the graph from a Hugging Face folder; say what the manifest should."""
+    """Write all files but the graph into `into` from a Hugging Face folder; return the manifest's facts."""
     from localspec.formats.huggingface.safetensors import SafetensorsFolder
 
     source = SafetensorsFolder.open(path)
     if not (path / "tokenizer.json").is_file():
-        raise BrokenModel(f"`{path}` lacks `tokenizer.json`", "Fetch the whole folder")
-    for name in KEPT:
+        raise BrokenModel(f"`{path}` lacks `tokenizer.json`", "Download the whole folder")
+    for name in COPIED:
         if (path / name).is_file():
             shutil.copyfile(path / name, into / name)
     context = source.value("max_position_embeddings", 0)
     return _facts(path, source.architecture, context, "")
 
 
-def graph(path: Path, into: Path, progress: Progress) -> Facts:
-    """Write the OpenVINO graph of a GGUF file or a Hugging Face folder into the folder `into`."""
+def write_graph(path: Path, into: Path, progress: Progress) -> Facts:
+    """Write the OpenVINO graph of a GGUF file or a Hugging Face folder into `into`; return its facts."""
     from localspec.formats.gguf.file import GgufFile
     from localspec.formats.graph.ir import import_weights
     from localspec.formats.huggingface.safetensors import SafetensorsFolder
@@ -77,8 +77,8 @@ def graph(path: Path, into: Path, progress: Progress) -> Facts:
     return dict(import_weights(source, into, progress))
 
 
-def described(path: Path) -> Facts:
-    """Say what config.json tells of an OpenVINO folder that is used where it is."""
+def openvino_facts(path: Path) -> Facts:
+    """Return the manifest's facts of an OpenVINO folder that is used in place."""
     config = read_json(path / "config.json") if (path / "config.json").is_file() else {}
     architecture, context = config.get("model_type"), config.get("max_position_embeddings")
     return {
@@ -98,31 +98,31 @@ def _facts(path: Path, architecture: str, context: Any, precision: str) -> Facts
 
 
 def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Say in Hugging Face's words which tokens are special and whether a text starts with one."""
-    texts = metadata["tokenizer.ggml.tokens"]
+    """Return a tokenizer_config.json with a GGUF's special tokens and chat templates."""
+    tokens = metadata["tokenizer.ggml.tokens"]
     roles = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-    found: dict[str, Any] = {
-        # A named class would make transformers 5 cut words in its own way, not as tokenizer.json says.
+    config: dict[str, Any] = {
+        # With a model-specific class transformers 5 would ignore the pre-tokenizer of tokenizer.json.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "add_bos_token": bool(vocabulary.first_tokens(metadata)),
     }
     for role, name in roles.items():
         token = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if type(token) is int and 0 <= token < len(texts):
-            found[role] = texts[token]
-    if TOOLS_TEMPLATE in metadata:  # two templates have no file of their own to go to
+        if type(token) is int and 0 <= token < len(tokens):
+            config[role] = tokens[token]
+    if TOOLS_TEMPLATE in metadata:  # chat_template.jinja holds one template only
         named = {"default": metadata.get(TEMPLATE, ""), "tool_use": metadata[TOOLS_TEMPLATE]}
-        found["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
-    return found
+        config["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
+    return config
 
 
 def generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Say in Hugging Face's words which tokens end an answer and how to sample."""
-    found: dict[str, Any] = {"eos_token_id": vocabulary.stop_tokens(metadata)}
+    """Return a generation_config.json with a GGUF's stop tokens and sampling defaults."""
+    config: dict[str, Any] = {"eos_token_id": vocabulary.stop_tokens(metadata)}
     for key, name in _SAMPLING.items():
         if isinstance(metadata.get(key), (int, float)):
-            found[name] = metadata[key]
-    if found.get("temperature"):
-        found["do_sample"] = True
-    return found
+            config[name] = metadata[key]
+    if config.get("temperature"):
+        config["do_sample"] = True
+    return config

@@ -126,7 +126,7 @@ class Heal(BuildStep):
             self._site.step(f"The target writes texts: {len(texts):,}")
         if not texts:
             raise BadValue("The target wrote nothing to learn from", "Give `heal` more minutes")
-        storage.write_whole(kept, "".join(json.dumps(text) + "\n" for text in texts))
+        storage.write_atomically(kept, "".join(json.dumps(text) + "\n" for text in texts))
         return texts
 
     def _learning(self, draft: Any, place: Any) -> tuple[Any, int]:

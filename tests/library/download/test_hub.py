@@ -19,6 +19,7 @@ from localspec.errors import (
 )
 from localspec.library import storage
 from localspec.library.download import hub as hub_module
+from localspec.library.download.selection import FileSelection, choose
 from localspec.library.sources import Source
 
 BESIDE = {"config.json": b"{}", "tokenizer.json": b"{}", "README.md": b"# hello"}
@@ -29,10 +30,10 @@ def fetch(text: str, said: Any) -> Any:
     return hub_module.fetch(Source.parse(text), said)
 
 
-def test_openvino_files_are_preferred_and_the_rest_stays(hub: Any, said: Any) -> None:
+def test_openvino_files_are_preferred_and_others_left(hub: Any, said: Any) -> None:
     hub.repositories["o/m"] = {**OPENVINO, "model.safetensors": bytes(9), "m-Q4_K_M.gguf": bytes(9)}
     found = fetch("hf:o/m", said)
-    assert found.kind == "openvino"
+    assert found.format == "openvino"
     assert sorted(path.name for path in found.path.iterdir()) == [
         "config.json",
         "openvino_model.bin",
@@ -43,35 +44,35 @@ def test_openvino_files_are_preferred_and_the_rest_stays(hub: Any, said: Any) ->
     assert str(found.source) == "hf:o/m@0123456789abcdef0123456789abcdef01234567"
 
 
-def test_what_is_cached_is_not_fetched_again(hub: Any, said: Any) -> None:
+def test_cached_files_are_not_downloaded_again(hub: Any, said: Any) -> None:
     hub.repositories["o/m"] = OPENVINO
     first = fetch("hf:o/m", said)
     before = len(hub.downloads())
     assert fetch("hf:o/m", said).path == first.path
     assert len(hub.downloads()) == before
-    assert said.steps == ["Fetching o/m", "Checking openvino_model.bin"]
+    assert said.steps == ["Downloading o/m", "Checking openvino_model.bin"]
 
 
 @pytest.mark.parametrize("text", ["hf:o/m", "hf:o/m:Q4_K_M", "hf:o/m:q4_k_m", "hf:o/m:m.Q4_K_M.gguf"])
 def test_a_gguf_is_chosen_by_quantization_or_name(hub: Any, said: Any, text: str) -> None:
     hub.repositories["o/m"] = {"m.Q4_K_M.gguf": b"four", "m.Q8_0.gguf": b"eight", "mmproj-f16.gguf": b"eyes"}
     found = fetch(text, said)
-    assert (found.kind, found.path.read_bytes()) == ("gguf", b"four")
+    assert (found.format, found.path.read_bytes()) == ("gguf", b"four")
 
 
-def test_the_whole_file_is_taken_where_parts_lie_beside_it() -> None:
+def test_a_single_file_is_preferred_to_parts() -> None:
     files = ["m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf", "m-q4_k_m.gguf"]
-    assert hub_module.choose(Source.parse("hf:o/m"), files).files == ("m-q4_k_m.gguf",)
-    with pytest.raises(UnsupportedModel, match="one of several parts"):
-        hub_module.choose(Source.parse("hf:o/m"), files[:2])
+    assert choose(Source.parse("hf:o/m"), files).files == ("m-q4_k_m.gguf",)
+    with pytest.raises(UnsupportedModel, match="split into several parts"):
+        choose(Source.parse("hf:o/m"), files[:2])
 
 
-def test_an_unclear_choice_lists_the_files() -> None:
+def test_an_ambiguous_choice_lists_the_files() -> None:
     with pytest.raises(UsageError) as caught:
-        hub_module.choose(Source.parse("hf:o/m"), ["a-Q8_0.gguf", "a-Q5_0.gguf"])
+        choose(Source.parse("hf:o/m"), ["a-Q8_0.gguf", "a-Q5_0.gguf"])
     assert "hf:o/m:a-Q5_0.gguf\n  hf:o/m:a-Q8_0.gguf" in str(caught.value)
     with pytest.raises(UsageError, match="no single GGUF file for `Q2_K`"):
-        hub_module.choose(Source.parse("hf:o/m:Q2_K"), ["a-Q8_0.gguf", "a-Q5_0.gguf"])
+        choose(Source.parse("hf:o/m:Q2_K"), ["a-Q8_0.gguf", "a-Q5_0.gguf"])
 
 
 def test_safetensors_come_last_and_without_other_formats() -> None:
@@ -82,26 +83,22 @@ def test_safetensors_come_last_and_without_other_formats() -> None:
         "tokenizer.json",
         "a.bin",
     ]
-    choice = hub_module.choose(Source.parse("hf:o/m"), files)
-    assert choice == hub_module.Choice("safetensors", ("model-1.safetensors", "tokenizer.json"))
+    choice = choose(Source.parse("hf:o/m"), files)
+    assert choice == FileSelection("safetensors", ("model-1.safetensors", "tokenizer.json"))
     with pytest.raises(UnsupportedModel, match="holds no OpenVINO"):
-        hub_module.choose(Source.parse("hf:o/m"), ["pytorch_model.bin"])
+        choose(Source.parse("hf:o/m"), ["pytorch_model.bin"])
 
 
 def test_a_missing_repository_is_named(hub: Any, said: Any) -> None:
-    with pytest.raises(
-        UnknownModel, match=r"There is no repository `o/none` at `127\.0\.0\.1:\d+`"
-    ) as caught:
+    with pytest.raises(UnknownModel, match=r"Unknown repository `o/none` at `127\.0\.0\.1:\d+`") as caught:
         fetch("hf:o/none", said)
     assert "hf auth login" in str(caught.value.hint)
 
 
-def test_a_gated_repository_says_whose_token_failed(
-    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gated_repository_names_the_token(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.repositories["o/gated"] = OPENVINO
     hub.gated.add("o/gated")
-    with pytest.raises(NetworkError, match="`o/gated` is gated, and there is no token") as caught:
+    with pytest.raises(NetworkError, match="`o/gated` is gated and requires an access token") as caught:
         fetch("hf:o/gated", said)
     assert f"{hub.url}/o/gated" in str(caught.value.hint)
     monkeypatch.setenv("HF_TOKEN", "hf_abc")
@@ -109,11 +106,11 @@ def test_a_gated_repository_says_whose_token_failed(
         fetch("hf:o/gated", said)
 
 
-def test_no_network_names_the_host_and_a_way_on(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_names_the_host(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
-    with pytest.raises(NetworkError, match=f"`127.0.0.1:{port}` cannot be reached") as caught:
+    with pytest.raises(NetworkError, match=f"Cannot connect to `127.0.0.1:{port}`") as caught:
         fetch("hf:o/m", said)
     assert "path/to/model.gguf" in str(caught.value.hint)
 
@@ -129,7 +126,7 @@ def test_the_cache_is_enough_without_network(hub: Any, said: Any, monkeypatch: p
     assert fetch("hf:o/m", said).path == found.path
 
 
-def test_offline_asks_nobody(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_offline_sends_nothing(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hub.repositories["o/m"] = OPENVINO
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(NetworkError, match="is not in the cache") as caught:
@@ -139,7 +136,7 @@ def test_offline_asks_nobody(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("kind", ["gguf", "openvino"])
-def test_a_wrong_digest_leaves_nothing_and_is_fetched_again(
+def test_a_file_with_a_wrong_digest_is_deleted_and_downloaded_again(
     hub: Any, said: Any, tmp_path: Path, kind: str
 ) -> None:
     file, files = {
@@ -149,7 +146,7 @@ def test_a_wrong_digest_leaves_nothing_and_is_fetched_again(
     hub.repositories["o/m"] = files
     hub.digests[file] = "ab" * 32
     with pytest.raises(
-        DigestMismatch, match=f"`{file}` is not the file expected: sha256 .*, not abababababab…"
+        DigestMismatch, match=f"`{file}` is not the expected file: sha256 .*, expected abababababab…"
     ):
         fetch("hf:o/m", said)
     left = [path for path in (tmp_path / "hub cache").rglob("*") if path.is_file() and "ab" * 32 in path.name]
@@ -163,9 +160,9 @@ def test_a_wrong_digest_leaves_nothing_and_is_fetched_again(
     assert [path.endswith(file) for path, _ in hub.downloads()].count(True) == 1
 
 
-def test_what_the_catalogue_says_goes_before_the_hubs_word(hub: Any, said: Any, tmp_path: Path) -> None:
+def test_the_catalogues_digest_overrides_the_hubs(hub: Any, said: Any, tmp_path: Path) -> None:
     hub.repositories["o/m"] = {"m.gguf": bytes(4000)}
-    with pytest.raises(DigestMismatch, match="`m.gguf` is not the file expected"):
+    with pytest.raises(DigestMismatch, match="`m.gguf` is not the expected file"):
         hub_module.fetch(Source.parse("hf:o/m"), said, digest="0" * 64)
     assert list((tmp_path / "hub cache").rglob("*.gguf")) == []
     right = hashlib.sha256(bytes(4000)).hexdigest()
@@ -177,18 +174,18 @@ def test_right_digests_are_checked_once(hub: Any, said: Any) -> None:
     hub.repositories["o/ov"] = OPENVINO
     fetch("hf:o/m", said)
     fetch("hf:o/ov", said)
-    steps = ["Fetching o/m", "Checking m.gguf", "Fetching o/ov", "Checking openvino_model.bin"]
+    steps = ["Downloading o/m", "Checking m.gguf", "Downloading o/ov", "Checking openvino_model.bin"]
     assert said.steps == steps
 
 
-def test_a_shortened_file_of_the_cache_is_fetched_again(hub: Any, said: Any) -> None:
+def test_a_truncated_cached_file_is_downloaded_again(hub: Any, said: Any) -> None:
     hub.repositories["o/m"] = OPENVINO
     found = fetch("hf:o/m", said)
     (found.path / "openvino_model.bin").resolve().write_bytes(b"short")
     assert (fetch("hf:o/m", said).path / "openvino_model.bin").read_bytes() == bytes(5000)
 
 
-def test_large_files_may_lie_at_another_host_that_sees_no_token(
+def test_another_host_gets_no_token(
     hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, waited: list[float]
 ) -> None:
     data = bytes(range(256)) * 4000
@@ -218,12 +215,12 @@ def test_a_proxy_is_used(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -
         new_connections()
         fetch("hf:o/m", said)
     new_connections()
-    assert len(seen) == len(hub.asked) == 4  # equal files are fetched once
+    assert len(seen) == len(hub.asked) == 4  # equal files are downloaded once
     assert all(path.startswith(hub.url) for path in seen)
 
 
 def new_connections() -> None:
-    """Let huggingface_hub read the proxies anew, as a new process does."""
+    """Make huggingface_hub read the proxies again, as a new process does."""
     from huggingface_hub import utils
 
     for name in ("close_session", "reset_sessions"):  # since 1.0, and before
@@ -231,31 +228,29 @@ def new_connections() -> None:
             getattr(utils, name)()
 
 
-def test_a_token_that_is_not_known_or_not_allowed(
-    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_rejected_tokens(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "no token").write_text("hf_old")
     hub.repositories["o/m"] = OPENVINO
     hub.troubles.append(Trouble(401))
-    with pytest.raises(NetworkError, match="does not know the token of `hf auth login`") as caught:
+    with pytest.raises(NetworkError, match="rejected the token of `hf auth login`") as caught:
         fetch("hf:o/m", said)
     assert f"{hub.url}/settings/tokens" in str(caught.value.hint)
     hub.troubles.append(Trouble(403))
-    with pytest.raises(NetworkError, match="The token of `hf auth login` may not read `o/m`"):
+    with pytest.raises(NetworkError, match="The token of `hf auth login` has no permission to read `o/m`"):
         fetch("hf:o/m", said)
-    with pytest.raises(UnknownModel, match="or it is private and the token of `hf auth login` may not see"):
+    with pytest.raises(UnknownModel, match="or it is private and the token of `hf auth login` has no access"):
         fetch("hf:o/private", said)
     (tmp_path / "no token").unlink()
     hub.troubles.append(Trouble(403))
-    with pytest.raises(NetworkError, match="gives `o/m` to nobody without a token"):
+    with pytest.raises(NetworkError, match="`o/m` at .* requires an access token"):
         fetch("hf:o/m", said)
 
 
-def test_too_little_room_is_told_before_the_first_byte(
+def test_too_little_space_is_reported_before_the_first_byte(
     hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hub.repositories["o/m"] = OPENVINO
-    monkeypatch.setattr(storage, "free", lambda folder: 1234)
+    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1234)
     needed = f"{sum(len(data) for name, data in OPENVINO.items() if name != 'README.md'):,}"
     with pytest.raises(StorageError, match=f"1,234 bytes are free and {needed} are needed") as caught:
         fetch("hf:o/m", said)
@@ -274,7 +269,7 @@ def test_a_cache_that_cannot_be_written(
     assert "HF_HUB_CACHE" in str(caught.value.hint)
 
 
-def test_half_a_model_in_the_cache_is_not_one(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_cached_model_is_not_used(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     index = {"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}
     hub.repositories["o/m"] = {
         "m-1.safetensors": bytes(100),
@@ -293,7 +288,7 @@ def test_half_a_model_in_the_cache_is_not_one(hub: Any, said: Any, monkeypatch: 
         fetch("hf:o/m", said)
 
 
-def test_files_outside_the_folder_are_not_taken(hub: Any, said: Any, tmp_path: Path) -> None:
+def test_files_outside_the_folder_are_ignored(hub: Any, said: Any, tmp_path: Path) -> None:
     hub.repositories["o/m"] = {"../../../evil.gguf": b"evil", "/abs.gguf": b"evil", "m.gguf": b"good"}
     assert fetch("hf:o/m", said).path.read_bytes() == b"good"
     hub.repositories["o/n"] = {"../../../evil.gguf": b"evil"}
@@ -314,7 +309,7 @@ def test_the_cache_is_the_one_of_hugging_faces_tools(hub: Any, said: Any, tmp_pa
     assert list(scan_cache_dir(tmp_path / "hub cache").warnings) == []
 
 
-def test_a_mirror_that_says_little_is_asked_for_each_file(hub: Any, said: Any) -> None:
+def test_a_mirror_without_sizes_is_asked_for_each_file(hub: Any, said: Any) -> None:
     hub.repositories["o/m"] = OPENVINO
     hub.silent = True
     found = fetch("hf:o/m", said)
@@ -327,7 +322,7 @@ def test_a_mirror_that_says_little_is_asked_for_each_file(hub: Any, said: Any) -
         fetch("hf:o/wrong", said)
 
 
-def test_a_range_that_is_not_kept_begins_anew(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_ranges_starts_again(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(range(256)) * 4000
     hub.repositories["o/m"] = {"m.gguf": data}
     hub.cut_after, hub.whole = 600_000, True
@@ -337,7 +332,7 @@ def test_a_range_that_is_not_kept_begins_anew(hub: Any, said: Any, monkeypatch: 
     assert fetch("hf:o/m", said).path.read_bytes() == data
 
 
-def test_what_is_larger_than_the_file_is_none_of_it(hub: Any, said: Any, tmp_path: Path) -> None:
+def test_a_partial_larger_than_the_file_is_discarded(hub: Any, said: Any, tmp_path: Path) -> None:
     data = bytes(4000)
     hub.repositories["o/m"] = {"m.gguf": data}
     blobs = tmp_path / "hub cache" / "models--o--m" / "blobs"

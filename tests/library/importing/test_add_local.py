@@ -1,4 +1,4 @@
-"""A file or folder under a name of the user's choice: linked, copied, converted once, or refused."""
+"""A file or folder added under a chosen name: linked, copied, converted once, or rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from localspec.errors import BadValue, BrokenModel, LocalspecError, StorageError, UnknownModel
 from localspec.library import Library
-from localspec.library.importing.add_local import adopt
+from localspec.library.importing.add_local import add_local
 from localspec.library.verify import problems
 
 CONVERTED = "openvino_model.bin"
@@ -27,8 +27,8 @@ def test_a_gguf_stays_where_it_is(
     library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
 ) -> None:
     path = make_gguf(tmp_path / "数 ö.gguf")
-    found = adopt(library, path, "coder", said)
-    assert (found.name, found.form("gguf"), converted) == ("coder", path.resolve(), ["llama"])
+    found = add_local(library, path, "coder", said)
+    assert (found.name, found.files_in("gguf"), converted) == ("coder", path.resolve(), ["llama"])
     assert library.find("coder") == found
     assert library.resolve("coder", said) == found
     assert library.resolve(str(path), said) == found
@@ -54,10 +54,10 @@ def test_the_same_file_is_not_converted_again(
     path = make_gguf(tmp_path / "a.gguf")
     first = library.resolve(str(path), said)
     other = Path(shutil.copy(path, tmp_path / "b.gguf"))
-    found = adopt(library, other, "twin", said)
+    found = add_local(library, other, "twin", said)
     assert converted == ["llama"]
     assert (found.folder / CONVERTED).samefile(first.folder / CONVERTED) == links
-    assert (found.form("gguf"), found.manifest.source) == (other, f"file:{other}")
+    assert (found.files_in("gguf"), found.manifest.source) == (other, f"file:{other}")
     assert found.manifest.history[-1] == f"the same file as `{first.name}`"
     read, wrong = problems(found, said)
     assert (read, wrong) == (len(found.manifest.sizes) + 1, [])
@@ -72,8 +72,8 @@ def test_a_copy_is_converted_and_needs_nothing_else(
 ) -> None:
     path = make_gguf(tmp_path / "a.gguf")
     library.resolve(str(path), said)
-    found = adopt(library, path, "mine", said, copy=True)
-    assert found.form("gguf") == found.folder / "a.gguf"
+    found = add_local(library, path, "mine", said, copy=True)
+    assert found.files_in("gguf") == found.folder / "a.gguf"
     path.unlink()
     assert problems(found, said) == (len(found.manifest.sizes), [])
 
@@ -86,7 +86,7 @@ def test_two_at_once_make_one_model(
 
     def run(path: Path) -> None:
         try:
-            made.append(adopt(library, path, "mine", said))
+            made.append(add_local(library, path, "mine", said))
         except BadValue as error:
             refused.append(error.message)
 
@@ -96,29 +96,29 @@ def test_two_at_once_make_one_model(
     for thread in threads:
         thread.join()
     assert len(made) == 1
-    assert refused == ["There is a model called `mine` already"] * 3
+    assert refused == ["A model called `mine` already exists"] * 3
     assert library.find("mine") == made[0]
     assert leftovers(library) == []
 
 
-def test_what_has_the_name_is_kept_even_when_it_is_not_whole(
+def test_an_incomplete_model_of_that_name_is_kept(
     library: Library, tmp_path: Path, make_gguf: Any, said: Any, converted: list[str]
 ) -> None:
     path = make_gguf(tmp_path / "a.gguf")
-    found = adopt(library, path, "mine", said)
+    found = add_local(library, path, "mine", said)
     (found.folder / CONVERTED).unlink()
     before = sorted(found.folder.iterdir())
     with pytest.raises(BadValue, match="`mine` already"):
-        adopt(library, path, "mine", said)
+        add_local(library, path, "mine", said)
     assert sorted(found.folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["smollm2", "smollm2-135m", "SmolLM2-135M"])
-def test_a_name_of_the_catalogue_would_mean_two_things(
+def test_a_name_of_the_catalogue_is_rejected(
     library: Library, tmp_path: Path, make_gguf: Any, said: Any, name: str
 ) -> None:
     with pytest.raises(BadValue, match="is a name of the catalogue") as found:
-        adopt(library, make_gguf(tmp_path / "a.gguf"), name, said)
+        add_local(library, make_gguf(tmp_path / "a.gguf"), name, said)
     assert f"localspec pull {name}" in str(found.value.hint)
 
 
@@ -131,22 +131,22 @@ def test_a_file_that_is_no_gguf_leaves_nothing(
     path = tmp_path / "a.gguf"
     path.write_bytes(content)
     with pytest.raises(error):
-        adopt(library, path, "x", said)
+        add_local(library, path, "x", said)
     assert library.known() == []
     assert leftovers(library) == []
 
 
-def test_a_path_that_is_not_there(library: Library, tmp_path: Path, said: Any) -> None:
-    with pytest.raises(UnknownModel, match="no file or folder"):
-        adopt(library, tmp_path / "none", "x", said)
+def test_a_missing_path(library: Library, tmp_path: Path, said: Any) -> None:
+    with pytest.raises(UnknownModel, match="No such file or folder"):
+        add_local(library, tmp_path / "none", "x", said)
 
 
 def test_a_full_disk_leaves_nothing(
     library: Library, tmp_path: Path, make_gguf: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localspec.library.storage.free", lambda folder: 10)
+    monkeypatch.setattr("localspec.library.storage.free_bytes", lambda folder: 10)
     with pytest.raises(StorageError, match="10 bytes are free and [0-9,]+ are needed"):
-        adopt(library, make_gguf(tmp_path / "a.gguf"), "x", said, copy=True)
+        add_local(library, make_gguf(tmp_path / "a.gguf"), "x", said, copy=True)
     assert library.known() == []
     assert leftovers(library) == []
 
@@ -155,4 +155,4 @@ def test_an_openvino_folder_lacks_its_weights(library: Library, tmp_path: Path, 
     (tmp_path / "openvino_model.xml").write_text("<net/>")
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(LocalspecError, match=r"no `openvino_model\.bin`"):
-        adopt(library, tmp_path, "x", said)
+        add_local(library, tmp_path, "x", said)

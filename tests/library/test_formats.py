@@ -1,4 +1,4 @@
-"""A model in the forms that engines read: a GGUF that stays one, and becomes a graph when one is wanted."""
+"""The formats of a model: a GGUF that is used as it is, and converted to a graph when one is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.library import Library, Silent
 ANY = ("openvino", "gguf")
 
 
-class Said(Silent):
+class RecordedProgress(Silent):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -33,7 +33,7 @@ def gguf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def unknown(tmp_path: Path) -> Path:
-    """A model whose tokens see only the last 16: OpenVINO's import refuses it."""
+    """A model with a sliding window of 16 tokens, which OpenVINO's import rejects."""
     return tiny.write_gguf(
         tiny.make("llama", "Q8_0"), tmp_path / "windowed.gguf", attention__sliding_window=16
     )
@@ -41,8 +41,8 @@ def unknown(tmp_path: Path) -> Path:
 
 def test_an_engine_that_reads_gguf_needs_no_conversion(home: Library, gguf: Path) -> None:
     model = home.resolve(str(gguf), Silent(), ("gguf",))
-    assert model.form("openvino") is None
-    assert model.form("gguf") == gguf
+    assert model.files_in("openvino") is None
+    assert model.files_in("gguf") == gguf
     assert model.path_for("llamacpp", ("gguf",)) == gguf
     assert model.manifest.precision == "Q8_0"
     assert model.tokenizer().get_vocab_size() > 90
@@ -50,35 +50,33 @@ def test_an_engine_that_reads_gguf_needs_no_conversion(home: Library, gguf: Path
     assert not list(model.folder.glob("*.xml"))
 
 
-def test_a_graph_is_added_when_it_is_wanted(home: Library, gguf: Path) -> None:
+def test_a_graph_is_added_when_needed(home: Library, gguf: Path) -> None:
     before = home.resolve(str(gguf), Silent(), ("gguf",))
-    with pytest.raises(UnsupportedModel, match=r"`openvino` reads openvino and .* has gguf"):
+    with pytest.raises(UnsupportedModel, match=r"`openvino` reads openvino, .* has gguf"):
         before.path_for("openvino", ("openvino",))
     after = home.resolve(str(gguf), Silent(), ("openvino",))
     assert (after.name, after.folder) == (before.name, before.folder)
-    assert after.form("openvino") == after.folder
-    assert after.form("gguf") == gguf
+    assert after.files_in("openvino") == after.folder
+    assert after.files_in("gguf") == gguf
     assert {"openvino_model.xml", "openvino_model.bin", "config.json"} <= set(after.manifest.sizes)
     assert set(after.manifest.sizes) <= set(after.manifest.digests)
     assert [model.name for model in home.all()] == [after.name]
     found = home.find(after.name)
     assert found is not None
-    assert found.form("openvino")
+    assert found.files_in("openvino")
 
 
-def test_what_openvino_cannot_read_stays_a_gguf_and_is_said(home: Library, unknown: Path) -> None:
-    said = Said()
+def test_an_unsupported_gguf_stays_a_gguf_and_is_reported(home: Library, unknown: Path) -> None:
+    said = RecordedProgress()
     model = home.resolve(str(unknown), said, ANY)
-    assert model.form("openvino") is None
-    assert model.form("gguf") == unknown
+    assert model.files_in("openvino") is None
+    assert model.files_in("gguf") == unknown
     assert any("sliding window" in line for line in said.lines)
-    again = Said()
-    assert home.resolve(model.name, again, ANY).form("gguf") == unknown
+    again = RecordedProgress()
+    assert home.resolve(model.name, again, ANY).files_in("gguf") == unknown
 
 
-def test_what_openvino_cannot_read_is_refused_where_nothing_else_will_do(
-    home: Library, unknown: Path
-) -> None:
+def test_an_unsupported_gguf_is_rejected_if_a_graph_is_required(home: Library, unknown: Path) -> None:
     with pytest.raises(UnsupportedModel, match="sliding window"):
         home.resolve(str(unknown), Silent())
     assert home.all() == []
@@ -116,14 +114,14 @@ def test_a_folder_of_safetensors_is_read_where_it_lies(home: Library, tmp_path: 
     source = GgufFile.open(tiny.write_gguf(tiny.make("llama"), tmp_path / "v.gguf"))
     vocabulary.from_gguf(source.metadata).save(str(folder / "tokenizer.json"))
     model = home.resolve(str(folder), Silent(), ("safetensors", "gguf"))
-    assert model.form("safetensors") == folder
-    assert model.form("openvino") is None
-    assert model.cache_bytes() == 2 * 2 * tiny.LAYERS * tiny.KEY_HEADS * tiny.HEAD_WIDTH
+    assert model.files_in("safetensors") == folder
+    assert model.files_in("openvino") is None
+    assert model.kv_bytes_per_token() == 2 * 2 * tiny.LAYERS * tiny.KEY_HEADS * tiny.HEAD_WIDTH
     shutil.rmtree(folder)
-    assert model.form("safetensors") is None
+    assert model.files_in("safetensors") is None
 
 
-def test_a_gguf_says_how_much_a_token_takes_in_the_cache(home: Library, gguf: Path) -> None:
+def test_a_gguf_gives_the_kv_bytes_per_token(home: Library, gguf: Path) -> None:
     expected = 2 * 2 * tiny.LAYERS * tiny.KEY_HEADS * tiny.HEAD_WIDTH
-    assert home.resolve(str(gguf), Silent(), ("gguf",)).cache_bytes() == expected
-    assert home.resolve(str(gguf), Silent()).cache_bytes() == expected
+    assert home.resolve(str(gguf), Silent(), ("gguf",)).kv_bytes_per_token() == expected
+    assert home.resolve(str(gguf), Silent()).kv_bytes_per_token() == expected

@@ -1,0 +1,103 @@
+"""Choose which files of a repository make a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import UnsupportedModel, UsageError
+from localspec.library.sources import Source
+
+PREFERRED = "Q4_K_M"
+INDEX = "model.safetensors.index.json"
+
+# Downloaded with the weights: all that a tokenizer, a chat template and generation defaults may need.
+_CONFIGS = {
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    INDEX,
+}
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSelection:
+    """The files of a repository that make a model."""
+
+    format: str  # openvino, gguf or safetensors
+    files: tuple[str, ...]  # the weights first
+
+
+def choose(source: Source, files: Iterable[str], format: str = "") -> FileSelection:
+    """Choose OpenVINO files if present, else a GGUF, else safetensors; `format` allows one of them only.
+
+    Raises UnsupportedModel if the repository holds no such model, UsageError if the choice is ambiguous.
+    """
+    names = sorted(files)
+    ggufs = [name for name in names if name.endswith(".gguf") and "mmproj" not in name.lower()]
+    configs = [name for name in names if name in _CONFIGS]
+    if source.file:
+        return FileSelection("gguf", (_named(source, ggufs),))
+    if format in ("", "openvino") and {"openvino_model.xml", "openvino_model.bin"} <= set(names):
+        graph = [name for name in names if re.fullmatch(r"openvino_(model|config)\.\w+", name)]
+        return FileSelection("openvino", (*graph, *configs))
+    if format in ("", "gguf") and ggufs:
+        return FileSelection("gguf", (_preferred(source, ggufs),))
+    weights = [name for name in names if re.fullmatch(r"(?!consolidated)[^/]+\.safetensors", name)]
+    if format in ("", "safetensors") and weights:
+        return FileSelection("safetensors", (*weights, *configs))
+    raise UnsupportedModel(
+        f"`{source}` holds no {format or 'OpenVINO, GGUF or safetensors'} model", "Choose another repository"
+    )
+
+
+def is_complete(folder: Path, selection: FileSelection) -> bool:
+    """Tell whether the weights in `folder` are complete, as far as an index or the parts' names tell."""
+    if selection.format == "openvino":
+        return "tokenizer.json" in selection.files
+    if selection.format == "gguf":
+        return True
+    present = set(selection.files)
+    if INDEX in present:
+        try:
+            return set(json.loads((folder / INDEX).read_text("utf-8"))["weight_map"].values()) <= present
+        except (ValueError, KeyError):
+            return False
+    counts = {int(match[1]) for name in present if (match := re.search(r"-of-(\d+)\.safetensors$", name))}
+    return all(sum(f"-of-{count:05}." in name for name in present) == count for count in counts)
+
+
+def _named(source: Source, ggufs: list[str]) -> str:
+    """Find the GGUF by its file name, else by the quantization in its name."""
+    if source.file in ggufs:
+        return source.file
+    pattern = re.compile(rf"(^|[-._/]){re.escape(source.file)}([-._]|$)", re.IGNORECASE)
+    return _single(source, [name for name in ggufs if pattern.search(name)], ggufs)
+
+
+def _preferred(source: Source, ggufs: list[str]) -> str:
+    pattern = re.compile(rf"(^|[-._/]){PREFERRED}[-._]", re.IGNORECASE)
+    matches = ggufs if len(ggufs) == 1 else [name for name in ggufs if pattern.search(name)]
+    return _single(source, matches, ggufs)
+
+
+def _single(source: Source, matches: list[str], ggufs: list[str]) -> str:
+    complete = [name for name in matches if not _PART.search(name)]
+    if len(complete) == 1:
+        return complete[0]
+    if matches and not complete:
+        raise UnsupportedModel(
+            f"`{matches[0]}` of `{source.name}` is split into several parts",
+            "Download and join them with `llama-gguf-split --merge`, then give the joined file",
+        )
+    listed = "".join(f"\n  hf:{source.name}:{name}" for name in complete or ggufs) or "\n  none"
+    what = f"no single GGUF file for `{source.file}`" if source.file else "more than one GGUF file"
+    raise UsageError(f"`{source.name}` has {what}", f"Choose one:{listed}")

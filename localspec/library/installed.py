@@ -1,0 +1,182 @@
+"""The models in the library's folder: look them up, add and remove them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from localspec.errors import UnknownModel, suggestion
+from localspec.library import catalogue, manifest, storage
+from localspec.library.importing import completeness
+from localspec.library.importing.source import GraphMode, ImportSource
+from localspec.library.locks import locked, partial_folder
+from localspec.library.manifest import Manifest, SourceFile
+from localspec.library.model import Model
+from localspec.library.paths import check_name, compiled_folder, home
+from localspec.library.progress import Progress
+
+
+class InstalledModels:
+    """The models below one folder. Several processes may use it at once."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.home = folder or home()
+        self.models = self.home / "models"
+
+    def find(self, name: str) -> Model | None:
+        """Return the model with that name or alias, None unless all its files are present."""
+        parsed = catalogue.parse_name(name)
+        if parsed is None:
+            return self.load(name)
+        entry, precision = parsed
+        model = self.load(catalogue.library_name(entry, precision))
+        if model or precision is None:
+            return model
+        default = self.load(entry.name)
+        return default if default and default.manifest.comes_from(entry.sources_in(precision)) else None
+
+    def load(self, name: str) -> Model | None:
+        """Return the model in the folder `name`, None unless all its files are present."""
+        folder = self.models / name
+        if folder.parent != self.models or folder.name.startswith("."):
+            return None
+        about = manifest.read(folder)
+        if about is None:
+            return None
+        about.check()
+        return completeness.load_if_complete(folder, about)
+
+    def all(self) -> list[Model]:
+        """List the complete models, by name."""
+        models = [completeness.load_if_complete(folder, about) for folder, about in self._manifests()]
+        return [model for model in models if model]
+
+    def known(self) -> list[Model]:
+        """List the models that have a manifest, complete or not."""
+        return [
+            Model(about.name, Path(about.folder or folder), about, completeness.draft_of(about))
+            for folder, about in self._manifests()
+        ]
+
+    def _manifests(self) -> list[tuple[Path, Manifest]]:
+        """Return every readable manifest with its folder, by name."""
+        if not self.models.is_dir():
+            return []
+        folders = sorted(path for path in self.models.iterdir() if path.is_dir())
+        read = [(folder, manifest.read(folder)) for folder in folders if not folder.name.startswith(".")]
+        return [(folder, about) for folder, about in read if about]
+
+    def drafts_for(self, target: Model) -> list[Model]:
+        """List the drafts that were built for `target`, the latest first."""
+        built = [model for model in self.all() if model.manifest.target == target.name]
+        return sorted(built, key=lambda model: model.manifest.created, reverse=True)
+
+    def by_digest(self, digest: str) -> Model | None:
+        """Return the model that holds, or was imported from, the file with this sha256."""
+        models = self.all() if digest else []
+        return next((model for model in models if digest in model.manifest.digests.values()), None)
+
+    def by_source_files(self, files: list[SourceFile]) -> Model | None:
+        """Return the model that was imported from these unchanged files."""
+        required = set(files)
+        return next((model for model in self.all() if required <= set(model.manifest.source_files)), None)
+
+    def add(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0) -> Model:
+        """Add a model that `fill` writes into an empty folder, unless the name exists.
+
+        The folder gets its final name once everything is written; `needed` bytes must be free. Raises
+        BadValue for an invalid name.
+        """
+        check_name(name)
+        with locked(self.models, name, progress):
+            return self.find(name) or self._build(name, fill, progress, needed)
+
+    def import_model(self, name: str, source: ImportSource, progress: Progress, graph: GraphMode) -> Model:
+        """Import a model; the caller holds the lock of its name."""
+
+        def fill(folder: Path) -> Manifest:
+            return source.import_into(folder, name, progress, graph)
+
+        return self._build(name, fill, progress, source.needed_bytes(graph))
+
+    def add_graph(self, model: Model, progress: Progress, graph: GraphMode) -> Model:
+        """Add the OpenVINO graph to a model imported without one, unless `graph` is "skip"."""
+        path = model.files_in("gguf") or model.files_in("safetensors")
+        if graph == "skip" or model.files_in("openvino") or path is None:
+            return model
+        source = ImportSource.from_local("gguf" if path.is_file() else "safetensors", path)
+        with locked(self.models, model.name, progress):
+            current = self.find(model.name) or model
+            if current.files_in("openvino"):
+                return current
+            with self._partial(model.name, source.needed_bytes(graph)) as partial:
+                facts = source.write_graph(partial, progress, graph)
+                sizes = completeness.sizes_of(partial)
+                digests = {name: storage.digest_of(partial / name, progress) for name in sizes}
+                storage.sync_folder(partial)
+                for name in sizes:
+                    (partial / name).replace(model.folder / name)
+                partial.rmdir()
+                updated = msgspec.structs.replace(
+                    current.manifest,
+                    sizes=current.manifest.sizes | sizes,
+                    digests=current.manifest.digests | digests,
+                    **facts,
+                )
+                updated.write(model.folder)
+        return Model(model.name, model.folder, updated, model.draft)
+
+    def add_source_file(self, model: Model, file: SourceFile) -> Model:
+        """Record that the model's GGUF also lies at `file`, so that it is not hashed again."""
+        others = [known for known in model.manifest.source_files if known.path != file.path]
+        updated = msgspec.structs.replace(model.manifest, source_files=[*others, file])
+        with storage.storage_errors(self.models):
+            updated.write(self.models / model.name)
+        return Model(model.name, model.folder, updated, model.draft)
+
+    def remove(self, name: str, progress: Progress) -> int:
+        """Delete a model and return the bytes that were freed; raise UnknownModel if it does not exist.
+
+        Files with another hard link, in another model's folder, free nothing.
+        """
+        model = self.find(name) or next((model for model in self.known() if model.name == name), None)
+        if model is None:
+            names = [model.name for model in self.all()]
+            raise UnknownModel(f"`{name}` is not in the library", suggestion(name, names))
+        with locked(self.models, model.name, progress), storage.storage_errors(self.models):
+            trash, compiled = partial_folder(self.models, model.name), compiled_folder(model.folder)
+            (self.models / model.name).rename(trash)
+            freed = storage.reclaimable_bytes(trash) + storage.reclaimable_bytes(compiled)
+            shutil.rmtree(trash)
+            shutil.rmtree(compiled, ignore_errors=True)
+        return freed
+
+    def _build(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int) -> Model:
+        """Build a model in a temporary folder, then rename it; the caller holds the lock of `name`."""
+        final = self.models / name
+        with self._partial(name, needed) as partial:
+            completeness.finish_manifest(fill(partial), partial, progress).write(partial)
+            storage.sync_folder(partial)
+            if final.exists():  # incomplete, or the model would have been found
+                shutil.rmtree(final)
+            partial.rename(final)
+        model = self.find(name)
+        assert model is not None, f"{name} is incomplete after its import"
+        return model
+
+    @contextmanager
+    def _partial(self, name: str, needed: int) -> Iterator[Path]:
+        """Make a temporary folder for a model's files, and remove it if anything fails."""
+        partial = partial_folder(self.models, name)
+        with storage.storage_errors(self.models, needed):
+            try:
+                storage.check_free_space(self.models, needed)
+                partial.mkdir()
+                yield partial
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise

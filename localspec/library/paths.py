@@ -1,0 +1,34 @@
+"""Where localspec keeps its data, and which names a model can have."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from localspec.errors import BadValue
+from localspec.library import storage
+
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+def check_name(name: str) -> None:
+    """Raise BadValue for a name that cannot be a model's: it is also the name of a folder."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise BadValue(
+            f"`{name}` cannot be a model's name",
+            "Use letters, digits, `-`, `_` and `.`, starting with a letter or digit",
+        )
+
+
+def home() -> Path:
+    """Return the data folder: `LOCALSPEC_HOME`, else the platform's user data folder."""
+    import platformdirs
+
+    chosen = os.environ.get("LOCALSPEC_HOME")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_data_path("localspec", appauthor=False)
+
+
+def compiled_folder(model: Path) -> Path:
+    """Return the folder of what engines compiled from the model folder `model`; it may not exist."""
+    return home() / "compiled" / storage.digest_of_text(str(model.resolve()))[:16]
