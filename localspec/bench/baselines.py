@@ -1,7 +1,7 @@
-"""Other programs on the same weights, each in a process of its own.
+"""Other programs on the same weights, each in its own process.
 
-`python -m localspec.bench.peers NAME JSON` says `{}` when it is ready, then reads a request a line and writes
-a reply a line. What went wrong is a reply too: `{"error": ..., "hint": ...}`.
+`python -m localspec.bench.baselines ROW JSON` writes `{}` when it is ready, then reads requests and writes
+replies as JSON lines. An error is a reply too: `{"error": ..., "hint": ...}`.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from localspec.formats.tokenizer import openvino
 Reply = dict[str, Any]
 Answer = Callable[[str, list[int], int], Reply]  # row, prompt, tokens
 
-DRAFTED = 5  # guesses a round where the program wants a number and has no default of its own
-LOOKED_UP = 10
+DRAFT_LENGTH = 5  # for programs that need a number and have no default
+LOOKUP_LENGTH = 10
 CONTEXT = 8192
 
-PEERS: dict[str, tuple[str, ...]] = {  # what `--against` takes -> the rows that it makes
+BASELINES: dict[str, tuple[str, ...]] = {  # a name for `--against` -> its rows in the report
     "genai": ("genai", "genai-draft", "genai-lookup"),
     "llamacpp": ("llamacpp", "llamacpp-lookup"),
     "transformers": ("transformers", "transformers-assisted", "transformers-lookup"),
 }
-SHARING = {  # rows that run the same weights -> the row whose process they share: torch packs nothing
+SHARED_WEIGHTS = {  # a row -> the row whose process, and weights, it shares
     "transformers-assisted": "transformers",
     "transformers-lookup": "transformers",
 }
 WITH_DRAFT = ("genai-draft", "transformers-assisted")
 
 
-def rows(name: str, draft: bool) -> list[str]:
-    """Return the rows of a peer; those with a draft model only where there is one. Raises BadValue."""
-    if name not in PEERS:
-        raise BadValue(f"There is no peer called `{name}`", suggestion(name, ["plain", *PEERS]))
-    return [row for row in PEERS[name] if draft or row not in WITH_DRAFT]
+def rows(name: str) -> tuple[str, ...]:
+    """Return the rows of a baseline; raises BadValue for an unknown one."""
+    if name not in BASELINES:
+        raise BadValue(f"Unknown baseline `{name}`", suggestion(name, ["plain", *BASELINES]))
+    return BASELINES[name]
 
 
-def genai(name: str, given: Reply) -> Answer:
+def genai(name: str, settings: Reply) -> Answer:
     """Drive OpenVINO GenAI."""
     try:
         import openvino as ov
@@ -70,19 +70,19 @@ def genai(name: str, given: Reply) -> Answer:
     import numpy as np
 
     options: dict[str, Any] = {}
-    model = _form(given["model"], "openvino")
+    model = _files(settings["model"], "openvino")
     if name == "genai-draft":
         model = _with_tokenizer(model)
-        draft = _with_tokenizer(_form(given["draft"], "openvino"))
-        options["draft_model"] = genai.draft_model(draft, given["device"])
+        draft = _with_tokenizer(_files(settings["draft"], "openvino"))
+        options["draft_model"] = genai.draft_model(draft, settings["device"])
     if name == "genai-lookup":
         options["prompt_lookup"] = True
-    pipeline = genai.LLMPipeline(model, given["device"], **options)
-    config = genai.GenerationConfig(do_sample=False, stop_token_ids=set(given["stop_tokens"]))
+    pipeline = genai.LLMPipeline(model, settings["device"], **options)
+    config = genai.GenerationConfig(do_sample=False, stop_token_ids=set(settings["stop_tokens"]))
     if name == "genai-draft":
-        config.num_assistant_tokens = DRAFTED
+        config.num_assistant_tokens = DRAFT_LENGTH
     if name == "genai-lookup":
-        config.num_assistant_tokens, config.max_ngram_size = DRAFTED, 3
+        config.num_assistant_tokens, config.max_ngram_size = DRAFT_LENGTH, 3
 
     def answer(row: str, prompt: list[int], tokens: int) -> Reply:
         config.max_new_tokens = tokens
@@ -96,7 +96,7 @@ def genai(name: str, given: Reply) -> Answer:
 
 
 def _with_tokenizer(folder: str) -> str:
-    """Return a folder with the same model and the tokenizer's graphs, which GenAI wants beside a draft."""
+    """Return a folder with the model and its tokenizer's graphs, which GenAI needs for a draft model."""
     if (Path(folder) / openvino.NAMES[0]).is_file():
         return folder
     linked = Path(tempfile.mkdtemp(prefix="localspec-"))
@@ -109,95 +109,97 @@ def _with_tokenizer(folder: str) -> str:
     return str(linked)
 
 
-def llamacpp(name: str, given: Reply) -> Answer:
-    """Drive llama-cpp-python; its own drafts are looked up in the prompt."""
+def llamacpp(name: str, settings: Reply) -> Answer:
+    """Drive llama-cpp-python, with or without its prompt lookup."""
     try:
         import llama_cpp
         from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
     except ImportError:
         raise MissingExtra("llama-cpp-python", "gguf") from None
-    lookup = LlamaPromptLookupDecoding(num_pred_tokens=LOOKED_UP) if name == "llamacpp-lookup" else None
+    lookup = LlamaPromptLookupDecoding(num_pred_tokens=LOOKUP_LENGTH) if name == "llamacpp-lookup" else None
     model = llama_cpp.Llama(
-        model_path=_form(given["model"], "gguf"),
+        model_path=_files(settings["model"], "gguf"),
         n_ctx=CONTEXT,
-        n_threads=given["threads"] or None,
-        n_threads_batch=given["threads"] or None,
+        n_threads=settings["threads"] or None,
+        n_threads_batch=settings["threads"] or None,
         logits_all=lookup is not None,
         draft_model=lookup,
         verbose=False,
     )
-    stops = set(given["stop_tokens"])
+    stops = set(settings["stop_tokens"])
 
     def answer(row: str, prompt: list[int], tokens: int) -> Reply:
-        found: list[int] = []
+        answered: list[int] = []
         started = first = perf_counter()
         for token in model.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
-            if not found:
+            if not answered:
                 first = perf_counter()
-            found.append(int(token))
-            if token in stops or len(found) >= tokens:
+            answered.append(int(token))
+            if token in stops or len(answered) >= tokens:
                 break
-        return _reply(found, len(prompt), first - started, perf_counter() - first)
+        return _reply(answered, len(prompt), first - started, perf_counter() - first)
 
     return answer
 
 
-def transformers(name: str, given: Reply) -> Answer:
-    """Drive transformers' `generate` on the CPU: all its rows with one model in memory."""
+def transformers(name: str, settings: Reply) -> Answer:
+    """Drive transformers' `generate` on the CPU; all its rows share one model."""
     try:
         import torch
     except ImportError:
         raise MissingExtra("torch", "export") from None
-    from localspec.formats.huggingface.transformers import load
+    from localspec.formats.huggingface.loading import load
 
-    if given["threads"]:
-        torch.set_num_threads(given["threads"])
+    if settings["threads"]:
+        torch.set_num_threads(settings["threads"])
     place = torch.device("cpu")
-    files = [Path(_form(given[kind], "safetensors", "gguf")) for kind in ("model", "draft") if given[kind]]
+    files = [
+        Path(_files(settings[kind], "safetensors", "gguf")) for kind in ("model", "draft") if settings[kind]
+    ]
     _check_memory(files)
     model = load(files[0], place, torch.float32)
-    options: dict[str, Any] = {"do_sample": False, "eos_token_id": given["stop_tokens"], "pad_token_id": 0}
-    own: dict[str, dict[str, Any]] = {"transformers-lookup": {"prompt_lookup_num_tokens": LOOKED_UP}}
+    options: dict[str, Any] = {"do_sample": False, "eos_token_id": settings["stop_tokens"], "pad_token_id": 0}
+    own: dict[str, dict[str, Any]] = {"transformers-lookup": {"prompt_lookup_num_tokens": LOOKUP_LENGTH}}
     if len(files) > 1:
         own["transformers-assisted"] = {"assistant_model": load(files[1], place, torch.float32)}
 
     def answer(row: str, prompt: list[int], tokens: int) -> Reply:
         times: list[float] = []
-        ids = torch.tensor([prompt])
-        read = model.register_forward_hook(lambda *_: times.append(perf_counter()))
+        input_ids = torch.tensor([prompt])
+        hook = model.register_forward_hook(lambda *_: times.append(perf_counter()))
         started = perf_counter()
         with torch.inference_mode():
-            found = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
+            output = model.generate(
+                input_ids,
+                attention_mask=torch.ones_like(input_ids),
                 max_new_tokens=tokens,
                 **options,
                 **own.get(row, {}),
             )
-        read.remove()
-        first = times[0]  # the model has read the prompt; an assistant writes a draft before
-        made = found[0, len(prompt) :].tolist()
-        reply = _reply(made, len(prompt), first - started, perf_counter() - first)
-        return reply | {"token_ids": made[:tokens]}  # a draft may run past the last one that was asked for
+        hook.remove()
+        first = times[0]  # the end of the target's prefill, which may come after the first draft
+        ids = output[0, len(prompt) :].tolist()
+        reply = _reply(ids, len(prompt), first - started, perf_counter() - first)
+        return reply | {"token_ids": ids[:tokens]}  # a draft may run past the limit
 
     return answer
 
 
 def _check_memory(files: Sequence[Path]) -> None:
-    """Raise TooLittleMemory where the weights of `files` do not fit in float32."""
-    needed = sum(4 * elements(file) for file in files) + devices.SPARE
+    """Raise TooLittleMemory if the weights of `files` do not fit in float32."""
+    needed = sum(4 * count_weights(file) for file in files) + devices.ENGINE_OVERHEAD
     if needed > (free := devices.free_memory()):
         raise TooLittleMemory("transformers in float32", needed, free)
 
 
-def elements(path: Path) -> int:
-    """Return how many weights a GGUF file or a Hugging Face folder has."""
-    opened = GgufFile.open(path) if path.is_file() else SafetensorsFolder.open(path)
-    return sum(math.prod(info.shape) for info in opened.tensors.values())
+def count_weights(path: Path) -> int:
+    """Return the number of weights in a GGUF file or a Hugging Face folder."""
+    weights = GgufFile.open(path) if path.is_file() else SafetensorsFolder.open(path)
+    return sum(math.prod(info.shape) for info in weights.tensors.values())
 
 
 def _reply(tokens: list[int], prompt: int, first: float, rest: float) -> Reply:
-    """Return a reply: the first token came with the prompt's reading, so decoding made the others."""
+    """Return a reply; the first token comes from prefill, the others from decoding."""
     return {
         "token_ids": tokens,
         "prompt_tokens": prompt,
@@ -207,34 +209,34 @@ def _reply(tokens: list[int], prompt: int, first: float, rest: float) -> Reply:
     }
 
 
-def _form(paths: dict[str, str | None], *forms: str) -> str:
-    """Return the model's files in the first of `forms` that is there."""
-    for form in forms:
-        if path := paths.get(form):
+def _files(paths: dict[str, str | None], *formats: str) -> str:
+    """Return the model's files in the first available of `formats`."""
+    for name in formats:
+        if path := paths.get(name):
             return path
-    raise UnsupportedModel(f"It reads {' or '.join(forms)}, which this model does not have")
+    raise UnsupportedModel(f"It reads {' or '.join(formats)}, which this model does not have")
 
 
 def main() -> None:
-    """Serve one peer over standard input and output."""
-    name, given = sys.argv[1], json.loads(sys.argv[2])
+    """Serve one baseline over stdin and stdout."""
+    name, settings = sys.argv[1], json.loads(sys.argv[2])
     program = {"genai": genai, "llamacpp": llamacpp, "transformers": transformers}[name.partition("-")[0]]
-    with _own_output() as say:
+    with _replies_on_stdout() as reply:
         try:
-            answer = program(name, given)
-            say({})
+            answer = program(name, settings)
+            reply({})
             for line in sys.stdin:
                 request = json.loads(line)
-                say(answer(request["row"], request["prompt"], request["tokens"]))
+                reply(answer(request["row"], request["prompt"], request["tokens"]))
         except LocalspecError as error:
-            say({"error": error.message, "hint": error.hint})
-        except Exception as error:  # whatever another program raises is its row's business
-            say({"error": f"{type(error).__name__}: {error}"})
+            reply({"error": error.message, "hint": error.hint})
+        except Exception as error:  # another program may raise anything
+            reply({"error": f"{type(error).__name__}: {error}"})
 
 
 @contextmanager
-def _own_output() -> Iterator[Callable[[Reply], None]]:
-    """Keep stdout for replies; what the program prints there goes to stderr."""
+def _replies_on_stdout() -> Iterator[Callable[[Reply], None]]:
+    """Reserve stdout for replies; the program's own prints go to stderr."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

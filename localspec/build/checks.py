@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec import plugins
-from localspec.build.context import (CONTEXT, Workspace)
-from localspec.runtime.resolution import (OFF)
-from localspec.drafting.build_step import (Artifact, Text)
-from localspec.core.contracts import (Drafter, Engine)
-from localspec.core.types import (LazyGuess, Step, Logits, Tokens)
-from localspec.drafting.pass_costs import (by_turns, pass_milliseconds, seconds)
-from localspec.drafting.speedup import (worth)
-from localspec.drafting.agreement import (Agreed, answered)
+from localspec.build.context import CONTEXT, Workspace
+from localspec.core.contracts import Drafter, Engine
 from localspec.core.parity import ROUNDED, first_difference
-from localspec.core.rewind_check import (rewind_fault)
+from localspec.core.rewind_check import rewind_fault
 from localspec.core.sampler import Sampler, Sampling
+from localspec.core.types import LazyGuess, Logits, Step, Tokens
+from localspec.drafting.agreement import Agreed, answered
+from localspec.drafting.build_step import Artifact, Text
+from localspec.drafting.pass_costs import by_turns, pass_milliseconds, seconds
+from localspec.drafting.speedup import worth
 from localspec.errors import BrokenModel
 from localspec.library import Model, compiled_folder
-from localspec.runtime.generation import (Runtime, greedy)
+from localspec.runtime.choice import OFF
+from localspec.runtime.generation import Runtime, greedy
 
 SANE, SANE_DRAFT = 1.5, 10.0  # times the source's perplexity at most: beyond it a model talks nonsense
 KEPT_OUT = -60000.0  # logits below it are of tokens that a draft never guesses
@@ -115,7 +115,7 @@ def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -
         for name, one in (("plain", none), ("drafted", drafter)):
             _read(one, prompt[:-1])
             room = len(answer) if number else min(WARMING, len(answer))
-            steps = greedy(runtime, prompt, one, guesses=depth, room=room)
+            steps = greedy(runtime, prompt, one, guesses=depth, max_new_tokens=room)
             spent[name] += _seconds(steps) if number else 0.0
             answers[name] = [token for last in steps for token in last.tokens]
         parted = first_difference(

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec import plugins
-from localspec.runtime.resolution import (HYBRID, OFF, Choice)
-from localspec.drafting.build_step import (Artifact, Text)
-from localspec.core.contracts import (Engine)
-from localspec.core.types import (Tokens)
-from localspec.drafting.pass_costs import (pass_milliseconds, seconds)
+from localspec.core.contracts import Engine
 from localspec.core.sampler import Sampling
+from localspec.core.types import Tokens
+from localspec.drafting.build_step import Artifact, Text
+from localspec.drafting.pass_costs import pass_milliseconds, seconds
 from localspec.errors import ModelError
-from localspec.formats.tokenizer.chat_template import (ChatTemplate)
-from localspec.library import (Library, Manifest, Model, Progress, storage)
-from localspec.state import (probes)
-from localspec.runtime.generation import (Runtime)
+from localspec.formats.tokenizer.chat_template import ChatTemplate
+from localspec.library import Library, Manifest, Model, Progress, storage
+from localspec.runtime.choice import HYBRID, OFF, Choice
+from localspec.runtime.generation import Runtime
+from localspec.state import probes
 
 ANSWER = 96  # tokens of an answer that the target writes for calibration
 CONTEXT = 64  # tokens before passes whose costs are measured
@@ -119,7 +119,7 @@ class Workspace:
     def runtime(self, draft: str) -> Runtime:
         """Return the target in the engine that the build is for."""
         choice = Choice(engine=self._engine, draft=draft)
-        return Runtime(self._target.name, choice, self._library, self._progress)
+        return Runtime.load(self._target.name, choice, self._library, self._progress)
 
     def engine(self, model: Model) -> Engine:
         """Return a model in the engine that the build is for."""

@@ -10,12 +10,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from localspec import devices, plugins
-from localspec.build.context import (Workspace)
-from localspec.build.pipeline import (BUILT, card)
-from localspec.drafting.build_step import (Artifact, BuildStep)
+from localspec.build.context import Workspace
+from localspec.build.pipeline import BUILT, card
+from localspec.drafting.build_step import Artifact, BuildStep
 from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
-from localspec.formats.huggingface.transformers import (values)
-from localspec.library import (Library, Model, Progress, storage)
+from localspec.formats.model_file import count_parameters
+from localspec.library import Library, Model, Progress, storage
 
 FLOAT, HALF = 4, 2  # bytes of a weight
 
@@ -44,7 +44,7 @@ def memory(model: Model, library: Library, to: str) -> int:
     size = sum(model.manifest.sizes.values())
     if path is None:
         return size
-    return size + values(path) * {"torch": FLOAT + HALF, "openvino": 2 * HALF, "gguf": HALF}[to]
+    return size + count_parameters(path) * {"torch": FLOAT + HALF, "openvino": 2 * HALF, "gguf": HALF}[to]
 
 
 def export(model: Model, step: str, into: Path, library: Library, tell: Callable[[], Progress]) -> Path:

@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from localspec import plugins
-from localspec.build import (resources)
-from localspec.build.checks import (check)
-from localspec.build.context import (PLAN, WEIGHTS, CalibrationPrompt, Workspace)
-from localspec.runtime.resolution import (LoadSpec, same_vocabulary)
-from localspec.drafting.build_step import (Artifact, BuildStep)
+from localspec.build import resources
+from localspec.build.checks import check
+from localspec.build.context import PLAN, WEIGHTS, CalibrationPrompt, Workspace
+from localspec.drafting.build_step import Artifact, BuildStep
 from localspec.errors import BadValue, VocabularyMismatch
-from localspec.formats.graph import (ir)
 from localspec.formats.files import read_json
-from localspec.library import (Library, Manifest, Model, Progress, catalogue, check_name, storage)
-from localspec.library.importing import (convert)
+from localspec.formats.graph import ir
+from localspec.library import Library, Manifest, Model, Progress, catalogue, check_name, storage
+from localspec.library.importing import convert
 from localspec.library.locks import locked
 from localspec.library.model import write_json
+from localspec.runtime.drafts import same_vocabulary
+from localspec.runtime.loading import LoadSpec
 
 CARD, DONE = "card.json", "done.json"
 ANEW = ("quantize", "heal")  # steps that start from float16; others take a graph as it is
@@ -159,7 +160,7 @@ def _weights(source: Model, into: Path, progress: Progress, anew: bool) -> Artif
                 shutil.copyfile(source.folder / name, into / name)
         return Artifact(into, {"precision": source.manifest.precision})
     fill = convert.from_gguf if file.is_file() else convert.from_folder
-    facts = fill(file, into) | ir.plain(file, into, progress)
+    facts = fill(file, into) | ir.import_plain(file, into, progress)
     return Artifact(into, {key: facts[key] for key in ("precision", "architecture", "context")})
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import devices
-from localspec.runtime.resolution import (LoadSpec)
 from localspec.errors import TooLittleMemory
-from localspec.formats.huggingface.transformers import (values)
-from localspec.library import (Model, Progress, storage)
+from localspec.formats.model_file import count_parameters
+from localspec.library import Model, Progress, storage
 from localspec.library.progress import folder_bytes
 from localspec.plugins import Spec
+from localspec.runtime.loading import LoadSpec
 
 FLOAT, HALF = 4, 2  # bytes of a weight
 SPARE = 1.1  # scales, tokenizer and whatever else lies beside weights
@@ -25,7 +25,7 @@ def check(source: Model, target: LoadSpec, steps: Sequence[Spec], folder: Path, 
     """
     count = _values(source)
     needed = max(0, int(SPARE * sum(_written(count, steps))) - folder_bytes(folder))
-    memory = devices.SPARE + max(3 * HALF * count, target.memory + HALF * count)
+    memory = devices.ENGINE_OVERHEAD + max(3 * HALF * count, target.memory + HALF * count)
     if any(step.name == "heal" for step in steps):
         memory += FLOAT * (_values(target.model) + count)
     free, room = devices.free_memory(), storage.free_bytes(folder)
@@ -55,7 +55,7 @@ def _written(count: int, steps: Sequence[Spec]) -> list[int]:
 def _values(model: Model) -> int:
     """Count the numbers of a model's weights; of one that is a graph alone, as if it had eight bits each."""
     path = model.files_in("safetensors") or model.files_in("gguf")
-    return values(path) if path else _weights(model)
+    return count_parameters(path) if path else _weights(model)
 
 
 def _weights(model: Model) -> int:

@@ -1,4 +1,4 @@
-"""What a weight file says about one of its tensors."""
+"""The description of a tensor in a weight file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor: where its bytes lie and how they are to be read."""
+    """A tensor's shape and type, and the place of its bytes in the file."""
 
     name: str
-    shape: tuple[int, ...]  # rows first, as numpy has it
+    shape: tuple[int, ...]  # rows first, as in numpy
     kind: str  # "F32", "BF16", "Q4_K" ...
     offset: int  # bytes from the start of the file
     size: int  # bytes

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from localspec.drafting.agreement import promise
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
 from localspec.errors import BadValue
-from localspec.formats.files import copy_beside
+from localspec.formats.files import copy_configs
 from localspec.formats.graph.compress import METHODS, PLAIN, SMOOTH, compress
 from localspec.formats.graph.ir import save
 from localspec.formats.graph.paged import read_stateful
-from localspec.formats.graph.runner import Reading, by_turns
+from localspec.formats.graph.runner import GraphRunner, median_pass_seconds
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -59,14 +59,14 @@ class Quantize(BuildStep):
         if bits < 16:
             model = self._rounded(model, bits)
         save(model, into)
-        copy_beside(source.folder, into)
+        copy_configs(source.folder, into)
         shown = f"INT{bits}" if bits < 16 else "FP16"
         return Artifact(into, source.facts | {"bits": bits, "precision": shown})
 
     def _chosen(self, model: Any, name: str) -> int:
         """Return 8 or 4, whichever pays more. What is tried is rounded again: it would take much memory."""
-        readings = {bits: Reading(self._rounded(model.clone(), bits)) for bits in (8, 4)}
-        costs = self._site.once(name, lambda: by_turns(*readings.values()))
+        readings = {bits: GraphRunner(self._rounded(model.clone(), bits)) for bits in (8, 4)}
+        costs = self._site.once(name, lambda: median_pass_seconds(*readings.values()))
         promised = {}
         for (bits, reading), seconds in zip(readings.items(), costs, strict=True):
             found, share = promise(self._site, reading.logits, seconds)

@@ -14,11 +14,11 @@ from localspec.drafting.agreement import agreed
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, Text
 from localspec.drafting.speedup import between, worth
 from localspec.errors import BadValue
-from localspec.formats.files import copy_beside
+from localspec.formats.files import copy_configs
 from localspec.formats.graph import surgery
 from localspec.formats.graph.ir import save
 from localspec.formats.graph.paged import read_stateful
-from localspec.formats.graph.runner import Reading, by_turns
+from localspec.formats.graph.runner import GraphRunner, median_pass_seconds
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -54,7 +54,7 @@ class TrimVocab(BuildStep):
         if kept is not None:
             surgery.trim_head(model, kept)
         save(model, into)
-        copy_beside(source.folder, into)
+        copy_configs(source.folder, into)
         count = vocab if kept is None else len(kept)
         self._site.say(f"The head keeps {count:,} of {vocab:,} tokens")
         return Artifact(into, source.facts | {"tokens": count, "of_tokens": vocab} | found)
@@ -78,8 +78,8 @@ class TrimVocab(BuildStep):
         if not sizes:
             return None, {}
         kept = [np.sort(order[:size]) for size in sizes]
-        reading, passes = Reading(model), self._site.passes()
-        whole, least = self._site.once(folder.name, lambda: by_turns(reading, _trimmed(model, kept[0])))
+        reading, passes = GraphRunner(model), self._site.passes()
+        whole, least = self._site.once(folder.name, lambda: median_pass_seconds(reading, _trimmed(model, kept[0])))
         stood = agreed(self._site.texts(), reading.logits, [*kept, None])
         promised = [
             worth(texts, between(whole, least, (vocab - size) / (vocab - sizes[0])), passes)
@@ -89,10 +89,10 @@ class TrimVocab(BuildStep):
         return [*kept, None][best], {"predicted": promised[best]._asdict()}
 
 
-def _trimmed(model: Any, tokens: NDArray[np.int64]) -> Reading:
+def _trimmed(model: Any, tokens: NDArray[np.int64]) -> GraphRunner:
     own = model.clone()
     surgery.trim_head(own, tokens)
-    return Reading(own)
+    return GraphRunner(own)
 
 
 def ranked(tokenizer: Tokenizer, texts: Sequence[Text], vocab: int) -> NDArray[np.int64]:

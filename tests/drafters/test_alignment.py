@@ -17,7 +17,7 @@ edits = st.lists(st.tuples(st.integers(0, 30), st.lists(token, max_size=9), st.l
 
 
 def spelled(translation: Translation, tokens: list[int]) -> bytes:
-    return b"".join(map(translation.target.piece, tokens))
+    return b"".join(map(translation.target.bytes_of, tokens))
 
 
 @pytest.mark.parametrize("translation", [LETTERS, SPACED], ids=["letters", "spaced"])
@@ -30,10 +30,10 @@ def test_the_draft_reads_the_targets_text_after_any_edit(
         text = text[:kept] + added
         found.follow(text)
         assert bytes(found.draft.text) == bytes(found.target.text) == spelled(translation, text)
-        assert b"".join(map(translation.draft.piece, found.draft.tokens)) == spelled(translation, text)
+        assert b"".join(map(translation.draft.bytes_of, found.draft.tokens)) == spelled(translation, text)
         assert found.draft.ends[-1:] in ([], [len(found.draft.text)])
         for guess in drafted:
-            found.extend(guess % len(translation.draft.pieces))
+            found.extend(guess % len(translation.draft.token_bytes))
 
 
 @given(st.text("ab \n", max_size=40), st.lists(st.integers(1, 5), max_size=40))

@@ -9,7 +9,7 @@ import words
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from localspec.core.contracts import Engine, Session
+from localspec.core.contracts import DraftModel, Engine, Session
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Guess, LazyGuess, Logits, Tokens
@@ -29,7 +29,7 @@ class Recites(Engine):
     """Knows one text by heart and goes on with it, in tokens of its own, `width` rows wide."""
 
     def __init__(self, vocabulary: Vocabulary, text: bytes, width: int | None = None) -> None:
-        self.vocab = width or len(vocabulary.pieces)
+        self.vocab = width or len(vocabulary.token_bytes)
         self.context = 4096
         self.text = text
         self.vocabulary = vocabulary
@@ -52,7 +52,7 @@ class Reciting(Session):
         return found
 
     def next(self, tokens: Tokens) -> int:
-        said = b"".join(map(self.engine.vocabulary.piece, tokens))
+        said = b"".join(map(self.engine.vocabulary.bytes_of, tokens))
         rest = self.engine.text[len(said) :] if self.engine.text.startswith(said) else b""
         return self.engine.vocabulary.encode(rest)[0] if rest else 0
 
@@ -62,7 +62,7 @@ class Reciting(Session):
 
 
 def drafter(translation: Translation, draft: Engine, vocab: int | None = None) -> UniversalDraft:
-    return UniversalDraft(Cursor(Toy().session()), draft, vocab, translation, name="toy")
+    return UniversalDraft(Cursor(Toy().session()), DraftModel(draft, vocab, translation), name="toy")
 
 
 def guesses(source: UniversalDraft, text: Tokens, count: int = 5, sampler: Sampler = GREEDY) -> list[Guess]:
@@ -79,11 +79,11 @@ def told(source: UniversalDraft, text: Tokens, count: int = 5) -> list[int]:
     return [guess.token for guess in guesses(source, text, count)]
 
 
-@pytest.mark.parametrize("grain", [1, 8, 0])
-def test_it_guesses_what_its_model_writes_after_any_edit(grain: int) -> None:
-    source = drafter(LETTERS, Toy(width=6, seed=3, grain=grain))
+@pytest.mark.parametrize("block_size", [1, 8, 0])
+def test_it_guesses_what_its_model_writes_after_any_edit(block_size: int) -> None:
+    source = drafter(LETTERS, Toy(vocab_size=6, seed=3, block_size=block_size))
     for text in ([0, 1, 2], [0, 1, 2, 5], [0, 1], [5], [0, 1, 2, 5, 5, 5], [0, 1, 2]):
-        fresh = drafter(LETTERS, Toy(width=6, seed=3))
+        fresh = drafter(LETTERS, Toy(vocab_size=6, seed=3))
         assert told(source, text, 4) == told(fresh, text, 4) != []
 
 
@@ -163,7 +163,7 @@ def test_a_longer_token_may_take_the_place_of_the_draft_s_last() -> None:
 def test_the_end_of_a_turn_is_the_last_guess() -> None:
     of_target, of_draft = (b"a", b"b", b"\xffend\xff"), (b"\xffend\xff", b"b", b"a")
     plain = words.translation(of_target, of_draft)
-    translation = Translation(plain.target, plain.draft, ends=frozenset({0}))
+    translation = Translation(plain.target, plain.draft, stop_tokens=frozenset({0}))
     text = b"ab\xffend\xff"
     assert told(drafter(translation, Recites(plain.draft, text)), [0], 9) == [1, 2]
 
@@ -183,10 +183,10 @@ def test_a_token_that_the_target_has_not_ends_the_draft(beyond: int | None) -> N
 
 def test_it_guesses_as_far_as_its_own_context_goes() -> None:
     for length, expected in ((8, 3), (10, 1), (11, 0)):
-        source = drafter(words.translation((b"a",), (b"a",)), Toy(width=2, context=10))
+        source = drafter(words.translation((b"a",), (b"a",)), Toy(vocab_size=2, context=10))
         found = told(source, [0] * length, 99)
         assert len(found) <= expected
-    assert guesses(drafter(LETTERS, Toy(width=6)), [], 3) == []
+    assert guesses(drafter(LETTERS, Toy(vocab_size=6)), [], 3) == []
 
 
 def test_penalties_and_biases_are_those_of_the_targets_tokens() -> None:
@@ -198,7 +198,7 @@ def test_penalties_and_biases_are_those_of_the_targets_tokens() -> None:
 
 def test_sampled_guesses_are_held_to_what_both_have() -> None:
     sampler = Sampler(Sampling(temperature=9.0), coupled=False)  # the draft is never sure
-    draft = Toy(width=6, seed=3)
+    draft = Toy(vocab_size=6, seed=3)
     found = [
         guess
         for last in range(6)
@@ -232,7 +232,7 @@ def test_without_a_token_in_common_all_is_written() -> None:
 
 WIDTH = 5
 FIVE = words.translation((b"a", b"b", b"c", b"ab", b"bc"), (b"b", b"ab", b"a", b"c", b"ca"))
-TARGET = Toy(width=WIDTH)
+TARGET = Toy(vocab_size=WIDTH)
 PROMPT = [3, 1, 4]
 ANSWERS = 800
 
@@ -250,7 +250,7 @@ def joint(sampling: Sampling) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("verifier", [Exact, Rejection])
-@pytest.mark.parametrize("draft", [Toy(width=WIDTH, noise=0.5), Toy(width=WIDTH, seed=5)])
+@pytest.mark.parametrize("draft", [Toy(vocab_size=WIDTH, noise=0.5), Toy(vocab_size=WIDTH, seed=5)])
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -265,7 +265,7 @@ def test_sampled_text_keeps_the_distribution_of_the_target(
     ask: Ask, verifier: Any, draft: Toy, sampling: Sampling
 ) -> None:
     target = Cursor(TARGET.session())
-    source = UniversalDraft(target, draft, WIDTH, FIVE, name="toy")
+    source = UniversalDraft(target, DraftModel(draft, WIDTH, FIVE), name="toy")
     counts, stood = np.zeros((WIDTH, WIDTH)), 0
     for seed in range(ANSWERS):
         found = ask(
@@ -287,7 +287,7 @@ def steps_of(source: UniversalDraft, text: Tokens) -> Iterator[Guess | LazyGuess
 
 
 def test_a_refused_first_pass_says_nothing() -> None:
-    source = drafter(LETTERS, Toy(width=6, seed=3))
+    source = drafter(LETTERS, Toy(vocab_size=6, seed=3))
     steps = steps_of(source, [0, 1])
     assert isinstance(next(steps), LazyGuess)
     assert list(steps) == []

@@ -13,14 +13,14 @@ import pytest
 import tiny
 
 from localspec import plugins
-from localspec.core.contracts import Engine
+from localspec.core.contracts import DraftModel, Engine
 from localspec.core.cursor import Cursor
 from localspec.core.rewind_check import rewind_fault
 from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.errors import ContextFull
 from localspec.library import Library, Model, Silent
-from localspec.runtime.resolution import LoadSpec
+from localspec.runtime.loading import LoadSpec
 
 pytestmark = pytest.mark.engines
 
@@ -101,7 +101,7 @@ def test_a_draft_does_not_change_the_text(
     plain = ask(opened(engine, prompt), prompt=prompt, room=32)
     target = opened(engine, prompt)
     source = (
-        ModelDraft(target, engine, engine.vocab, name="itself")
+        ModelDraft(target, DraftModel(engine, engine.vocab), name="itself")
         if draft == "itself"
         else plugins.parse("drafters", draft).make(target)
     )

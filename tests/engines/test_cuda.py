@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from localspec import plugins
-from localspec.core.contracts import Session
+from localspec.core.contracts import DraftModel, Session
 from localspec.core.cursor import Cursor
 from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.engines.torch.engine import Torch
 from localspec.errors import TooLittleMemory, UnknownDevice
 from localspec.formats.gguf.file import GgufFile
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import torch_devices
 from localspec.formats.tokenizer import vocabulary
 
 pytestmark = [pytest.mark.engines, pytest.mark.cuda]
@@ -124,7 +124,7 @@ def test_a_draft_does_not_change_the_text(
     engine, prompt = on(precision), ids(EDIT)
     plain, target = ask(opened(engine, prompt), prompt=prompt, room=64), opened(engine, prompt)
     source = (
-        ModelDraft(target, engine, engine.vocab, name="itself")
+        ModelDraft(target, DraftModel(engine, engine.vocab), name="itself")
         if draft == "itself"
         else plugins.parse("drafters", draft).make(target)
     )
@@ -169,7 +169,7 @@ def test_weights_are_on_the_card_once(on: Make, smollm2_gguf: Path) -> None:
 
 
 def test_a_full_card_is_told_in_numbers(smollm2_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "_free", lambda _: 1_000_000)
+    monkeypatch.setattr(torch_devices, "free_memory", lambda _: 1_000_000)
     with pytest.raises(TooLittleMemory, match=r"needs about 0\.3 GB .* 0\.0 GB are free"):
         Torch(smollm2_gguf, device="cuda", precision="f16")
 

@@ -18,7 +18,7 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, unpack
 from localspec.formats.graph.ir import import_weights
-from localspec.formats.graph.weights import EXACT, ROWS, WITH_MINIMA, eight_bits
+from localspec.formats.graph.weights import EXACT, ROWS, WITH_OFFSETS, eight_bits
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.library import Model, Silent
 
@@ -51,18 +51,20 @@ def test_eight_bits_are_off_by_a_254th_of_the_largest_at_most() -> None:
     assert not found.values()[5].any()
 
 
-def run(source: GgufFile | SafetensorsFolder, into: Path, minima: bool = False) -> Any:
+def run(source: GgufFile | SafetensorsFolder, into: Path, offsets: bool = False) -> Any:
     """Import a model and return its logits for TOKENS, read in pieces of several sizes."""
     into.mkdir()
-    import_weights(source, into, Silent(), minima)
+    import_weights(source, into, Silent(), offsets)
     session = OpenVino(into, precision="f32", kv="f32", group=0).session()
     return np.concatenate(
         [session.forward(TOKENS[at:end], end - at).copy() for at, end in ((0, 11), (11, 12), (12, 40))]
     )
 
 
-def imported(model: tiny.Tiny, folder: Path, minima: bool = False, **metadata: Any) -> Any:
-    return run(GgufFile.open(tiny.write_gguf(model, folder / "tiny.gguf", **metadata)), folder / "ir", minima)
+def imported(model: tiny.Tiny, folder: Path, offsets: bool = False, **metadata: Any) -> Any:
+    return run(
+        GgufFile.open(tiny.write_gguf(model, folder / "tiny.gguf", **metadata)), folder / "ir", offsets
+    )
 
 
 def as_rounded(model: tiny.Tiny, kept: tuple[str, ...]) -> tiny.Tiny:
@@ -91,19 +93,19 @@ def test_other_formats_are_rounded_to_eight_bits_and_no_further(kind: str, tmp_p
 
 
 @pytest.mark.parametrize(("kind", "close"), [("Q4_1", CLOSE), ("Q4_K", 0.02)])
-def test_minima_in_a_second_product_keep_their_values(kind: str, close: float, tmp_path: Path) -> None:
+def test_offsets_in_a_second_product_keep_their_values(kind: str, close: float, tmp_path: Path) -> None:
     # a scale of Q4_K is a product of two numbers, which float16 rounds
     model = tiny.make("llama", kind, interleaved=True)
     model.put("token_embd.weight", "Q8_0", tiny.matrix("Q8_0", (tiny.VOCAB, tiny.WIDTH), tiny.dice(5)))
-    found = imported(model, tmp_path, minima=True)
+    found = imported(model, tmp_path, offsets=True)
     assert np.abs(found - tiny.logits(model, TOKENS)).max() < close
 
 
-@pytest.mark.parametrize("kind", WITH_MINIMA)
-def test_a_table_with_minima_is_rounded_to_eight_bits(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", WITH_OFFSETS)
+def test_a_table_with_offsets_is_rounded_to_eight_bits(kind: str, tmp_path: Path) -> None:
     model = tiny.make("qwen2", kind)
     exact = tiny.logits(model, TOKENS)
-    found = imported(model, tmp_path, minima=True)
+    found = imported(model, tmp_path, offsets=True)
     assert np.sqrt(((found - exact) ** 2).mean()) < 0.02 * exact.std()
 
 

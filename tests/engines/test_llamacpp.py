@@ -20,7 +20,7 @@ import pytest
 import tiny
 
 from localspec import plugins
-from localspec.core.contracts import ExportableSession, Session
+from localspec.core.contracts import DraftModel, ExportableSession, Session
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
 from localspec.core.types import Logits
@@ -94,16 +94,16 @@ def test_what_was_read_is_taken_over_bit_for_bit(
     one.forward(text[:60], 0)
     one.forward(text[60:100], 0)
     for first, last in ((0, 60), (60, 100)):
-        other.load(one.saved(first, last), last - first)
+        other.import_kv(one.export_kv(first, last), last - first)
     assert np.array_equal(read(one, text[100:120], 4, 1), read(other, text[100:120], 4, 1))
     assert other.rewind(70) == 70
-    with pytest.raises(ValueError, match="4 bytes are no piece of 30 tokens"):
-        other.load(b"1234", 30)
-    other.load(one.saved(70, 100), 30)
+    with pytest.raises(ValueError, match="4 bytes are not the KV cache of 30 tokens"):
+        other.import_kv(b"1234", 30)
+    other.import_kv(one.export_kv(70, 100), 30)
     read(other, text[100:120], 4, 1)
     assert np.array_equal(read(one, text[120:140], 4, 1), read(other, text[120:140], 4, 1))
     with pytest.raises(ContextFull):
-        other.load(one.saved(0, 1), make(**options).context)
+        other.import_kv(one.export_kv(0, 1), make(**options).context)
 
 
 def test_a_rewind_beyond_the_end_keeps_what_there_is(make: Make, text: list[int]) -> None:
@@ -199,7 +199,7 @@ def test_a_draft_does_not_change_the_text(
     plain = ask(opened(make(), prompt), **asked)
     target = opened(make(), prompt)
     if draft == "itself":
-        source: Any = ModelDraft(target, make(), make().vocab, name="itself")
+        source: Any = ModelDraft(target, DraftModel(make(), make().vocab), name="itself")
     else:
         source = plugins.parse("drafters", draft).make(target)
     drafted = ask(target, source, **asked)
@@ -241,7 +241,7 @@ def test_a_long_read_is_cut_into_passes(tmp_path: Path) -> None:
     ],
 )
 def test_the_passes_of_a_read(count: int, rows: int, passes: list[tuple[int, int]]) -> None:
-    assert list(llamacpp.pieces(count, rows, 512)) == passes
+    assert list(llamacpp.passes(count, rows, 512)) == passes
 
 
 def write(path: Path, family: str, metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Path:
@@ -406,12 +406,12 @@ def test_engines_on_one_file_share_its_weights(tmp_path: Path) -> None:
     assert one.weights is not LlamaCpp(path, repack=False).weights
     session = other.session()
     session.forward([1, 2], 1)
-    key = next(key for key, held in libllama.HELD.items() if held is one.weights)
+    key = next(key for key, held in libllama.LOADED.items() if held is one.weights)
     del one, other
-    assert key in libllama.HELD
+    assert key in libllama.LOADED
     assert session.forward([3], 1).shape == (1, 96)
     del session
-    assert key not in libllama.HELD
+    assert key not in libllama.LOADED
 
 
 ENDINGS = {
@@ -498,8 +498,8 @@ def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: p
 def test_a_core_with_two_threads_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libllama, "siblings", lambda cpu: f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 7}, raising=False)
-    assert libllama.cores() == 3
+    assert libllama.physical_cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert libllama.cores() == 4
+    assert libllama.physical_cores() == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +18,12 @@ import pytest
 from openvino import opset13 as ops
 
 from localspec import plugins
-from localspec.core.contracts import Engine
+from localspec.core.contracts import DraftModel, Engine
 from localspec.core.cursor import Cursor
 from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
-from localspec.engines.npu import engine as npu
+from localspec.engines.npu import engine as npu_engine
+from localspec.engines.npu import trial as npu
 from localspec.engines.npu.engine import Npu
 from localspec.engines.npu.graph import group_wise, read_static, soften_mask
 from localspec.engines.openvino.engine import OpenVino
@@ -42,17 +43,14 @@ SIZES = {"device": "CPU", "prompt": 128, "response": 128, "width": 8}
 
 
 @pytest.fixture(scope="module")
-def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A data folder for the verdicts and compiled models of these tests."""
-    folder = tmp_path_factory.mktemp("npu")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCALSPEC_HOME", str(folder))
-        yield folder
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the trials and compiled models of these tests."""
+    return tmp_path_factory.mktemp("npu")
 
 
 @pytest.fixture(scope="module")
-def engine(smollm2: Model, own_home: Path) -> Npu:
-    return Npu(smollm2.folder, texts=2, **SIZES)
+def engine(smollm2: Model, cache: Path) -> Npu:
+    return Npu(smollm2.folder, cache, texts=2, **SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -132,13 +130,13 @@ def test_a_next_turn_is_read_in_passes_or_anew(
     engine: Npu, text: list[int], expected: Logits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[int, int]] = []
-    real = npu.infer
+    real = npu_engine.infer
 
     def noted(request: Any, tokens: list[int], past: int, mask: Any) -> Logits:
         calls.append((past, len(tokens)))
         return real(request, tokens, past, mask)
 
-    monkeypatch.setattr(npu, "infer", noted)
+    monkeypatch.setattr(npu_engine, "infer", noted)
     session = engine.session()
     session.forward(text[:40], 1)
     assert near(session.forward(text[40:52], 10), expected[42:52])  # two passes: what a prefill would cost
@@ -155,7 +153,7 @@ def test_a_next_turn_is_read_in_passes_or_anew(
 def test_a_long_prompt_is_read_in_one_go(
     engine: Npu, text: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npu, "PIECE", 30)
+    monkeypatch.setattr(npu_engine, "PIECE", 30)
     pieces, whole = Cursor(engine.session(), chunk=30), engine.session()
     pieces.read(text[:100], rows=0)
     whole.forward(text[:100], 1)
@@ -219,17 +217,17 @@ def test_sessions_in_two_threads_do_not_disturb_each_other(
 def test_an_interrupted_pass_is_read_again(
     engine: Npu, text: list[int], expected: Logits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cursor, real = Cursor(engine.session()), npu.infer
+    cursor, real = Cursor(engine.session()), npu_engine.infer
 
     def interrupted(*arguments: Any) -> Logits:
         real(*arguments)
         raise KeyboardInterrupt
 
     cursor.read(text[:40])
-    monkeypatch.setattr(npu, "infer", interrupted)
+    monkeypatch.setattr(npu_engine, "infer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         cursor.read([*text[:40], *text[80:84]], 4)
-    monkeypatch.setattr(npu, "infer", real)
+    monkeypatch.setattr(npu_engine, "infer", real)
     assert near(cursor.read(text[:44], 4), expected[40:44])
 
 
@@ -237,7 +235,7 @@ def test_a_pass_that_fails_is_told(engine: Npu, text: list[int], monkeypatch: py
     session, fresh = engine.session(), engine.session()
     session.forward(text[:20], 1)
     fresh.forward(text[:20], 1)
-    monkeypatch.setattr(npu, "plan", replace(engine.plan, width=16))  # above what was compiled
+    monkeypatch.setattr(engine, "plan", replace(engine.plan, width=16))  # above what was compiled
     with pytest.raises(DriverFailed, match=r"cannot read 12 tokens: .*") as caught:
         session.forward(text[20:32], 1)
     assert caught.value.hint == npu.OTHERWISE
@@ -252,7 +250,7 @@ def test_a_draft_does_not_change_the_text(
     plain = ask(opened(engine, prompt), prompt=prompt, room=16)
     target = opened(engine, prompt)
     if draft == "itself":
-        source: Any = ModelDraft(target, engine, engine.vocab, name="itself")
+        source: Any = ModelDraft(target, DraftModel(engine, engine.vocab), name="itself")
     else:
         source = plugins.parse("drafters", draft).make(target)
     drafted = ask(target, source, prompt=prompt, room=16)
@@ -266,20 +264,19 @@ def opened(engine: Engine, prompt: list[int]) -> Cursor:
     return cursor
 
 
-def verdict(home: Path) -> dict[str, Any]:
-    (file,) = (home / "probes" / "npu").glob("*.json")
+def trial_of(cache: Path) -> dict[str, Any]:
+    (file,) = (cache / "npu-trials").glob("*.json")
     found: dict[str, Any] = json.loads(file.read_text())
     return found
 
 
 @pytest.fixture
 def tried(smollm2: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Try the model out with a child that runs the given Python, in an empty data folder."""
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    """Try the model out with a child that runs the given Python, with an empty cache."""
 
     def run(script: str) -> None:
         monkeypatch.setattr(npu, "CHILD", (sys.executable, "-c", script))
-        npu.try_out(npu.core_of("CPU"), smollm2.folder, npu.Plan(**SIZES))
+        npu.try_out(npu.core_of("CPU"), smollm2.folder, npu.Plan(**SIZES), tmp_path)
 
     return run
 
@@ -294,9 +291,9 @@ def test_a_compiler_that_dies_does_not_take_us_along(tried: Tried, tmp_path: Pat
         tried(DIES)
     hint = caught.value.hint or ""
     assert hint.startswith("Choose `--engine openvino`; to try again, delete `")
-    (file,) = (tmp_path / "probes" / "npu").glob("*.json")
+    (file,) = (tmp_path / "npu-trials").glob("*.json")
     assert str(file) in hint
-    assert verdict(tmp_path)["works"] is False
+    assert trial_of(tmp_path)["works"] is False
 
 
 def test_a_verdict_is_not_sought_twice(tried: Tried, tmp_path: Path) -> None:
@@ -304,7 +301,7 @@ def test_a_verdict_is_not_sought_twice(tried: Tried, tmp_path: Path) -> None:
     for _ in range(2):
         tried(GOES.format(count))
     assert count.read_text() == "x"
-    assert verdict(tmp_path)["works"] is True
+    assert trial_of(tmp_path)["works"] is True
     tried(DIES)  # nobody asks it
 
 
@@ -312,7 +309,7 @@ def test_a_failed_verdict_is_kept_until_it_is_deleted(tried: Tried, tmp_path: Pa
     for script in (DIES, "pass"):
         with pytest.raises(DriverFailed, match="out of tiles"):
             tried(script)
-    for file in (tmp_path / "probes" / "npu").iterdir():
+    for file in (tmp_path / "npu-trials").iterdir():
         file.unlink()
     tried("pass")
 
@@ -321,28 +318,27 @@ def test_a_failed_verdict_is_kept_until_it_is_deleted(tried: Tried, tmp_path: Pa
 def test_another_model_or_option_is_tried_anew(
     smollm2: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(npu, "CHILD", (sys.executable, "-c", GOES.format(tmp_path / "count")))
     for name in ("openvino_model.xml", "openvino_model.bin"):
         (tmp_path / name).write_bytes(b"1")
-    npu.try_out(npu.core_of("CPU"), tmp_path, npu.Plan(**SIZES))
+    npu.try_out(npu.core_of("CPU"), tmp_path, npu.Plan(**SIZES), tmp_path / "cache")
     if change == "model":
         os.utime(tmp_path / "openvino_model.bin", (1, 1))
     sizes = SIZES | ({"width": 4} if change == "options" else {})
-    npu.try_out(npu.core_of("CPU"), tmp_path, npu.Plan(**sizes))
+    npu.try_out(npu.core_of("CPU"), tmp_path, npu.Plan(**sizes), tmp_path / "cache")
     assert (tmp_path / "count").read_text() == "xx"
 
 
 def test_a_compiler_that_refuses_says_why(smollm2: Model, tmp_path: Path) -> None:
     (tmp_path / "openvino_model.xml").write_text("<net/>")
-    said = npu.last_words(tmp_path, npu.Plan(**SIZES))
+    said = npu.last_words(tmp_path, npu.Plan(**SIZES), None)
     assert said is not None
     assert "cannot be read" in said
     assert said.endswith("(status 1)")
 
 
-def test_the_real_child_came_to_a_verdict(engine: Npu, own_home: Path) -> None:
-    found = [json.loads(file.read_text()) for file in (own_home / "probes" / "npu").glob("*.json")]
+def test_the_real_child_came_to_a_verdict(engine: Npu, cache: Path) -> None:
+    found = [json.loads(file.read_text()) for file in (cache / "npu-trials").glob("*.json")]
     assert SIZES in [known["plan"] for known in found if known["works"]]
 
 
@@ -365,13 +361,13 @@ def test_weights_in_groups_are_told_from_those_by_rows(kind: Any) -> None:
 
 
 def test_a_real_model_in_groups_is_seen_and_refused_on_an_npu(
-    smollm2: Model, monkeypatch: pytest.MonkeyPatch, own_home: Path
+    smollm2: Model, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     assert group_wise(read_static(smollm2.folder / "openvino_model.xml")) is not None
-    monkeypatch.setattr(npu, "core_of", lambda device: ov.Core())
+    monkeypatch.setattr(npu_engine, "core_of", lambda device: ov.Core())
     with pytest.raises(UnsupportedModel, match="weights in groups") as caught:
         Npu(smollm2.folder, device="NPU")
-    assert caught.value.hint == npu.CHANNEL_WISE
+    assert caught.value.hint == npu_engine.CHANNEL_WISE
 
 
 def test_a_mask_that_float16_cannot_hold_is_softened() -> None:

@@ -18,14 +18,14 @@ import tiny
 import torch
 
 from localspec import plugins
-from localspec.core.contracts import Session
+from localspec.core.contracts import DraftModel, Session
 from localspec.core.cursor import Cursor
 from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.engine import Torch
 from localspec.errors import BrokenModel, ContextFull, TooLittleMemory, UnknownDevice, UnsupportedModel
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import torch_devices
 
 pytestmark = pytest.mark.engines
 
@@ -137,7 +137,7 @@ def test_a_draft_does_not_change_the_text(smol: Torch, ask: Ask, prompt: list[in
     plain = ask(Cursor(smol.session()), prompt=prompt, room=32)
     target = Cursor(smol.session())
     source = (
-        ModelDraft(target, smol, smol.vocab, name="itself")
+        ModelDraft(target, DraftModel(smol, smol.vocab), name="itself")
         if draft == "itself"
         else plugins.parse("drafters", draft).make(target)
     )
@@ -269,7 +269,7 @@ class Habana:
         made[".torch.utils.internal"].is_lazy = lambda: True  # type: ignore[attr-defined]
         made[".torch.hpu"].wrap_in_hpu_graph = self.wrap  # type: ignore[attr-defined]
         place = torch.device("cpu")
-        monkeypatch.setattr(transformers, "_devices", lambda: {"hpu:0": place, "cpu": place})
+        monkeypatch.setattr(torch_devices, "_devices", lambda: {"hpu:0": place, "cpu": place})
 
     def step(self) -> None:
         self.steps += 1

@@ -9,6 +9,7 @@ import parity
 import pytest
 
 import models
+from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.draft_length.fixed import Fixed
@@ -16,7 +17,7 @@ from localspec.drafters.draft_model import ModelDraft
 from localspec.drafters.universal.alignment import Alignment
 from localspec.drafters.universal.drafter import UniversalDraft
 from localspec.engines.openvino.engine import OpenVino
-from localspec.formats.tokenizer.translation import Speaker, between
+from localspec.formats.tokenizer.translation import ModelTokenizer, build_translation
 from localspec.library import Model
 from localspec.verifiers.exact import Exact
 from localspec.verifiers.rejection import Rejection
@@ -28,8 +29,8 @@ ASKED = (
 Ask = Callable[..., Any]
 
 
-def speaker(model: Model) -> Speaker:
-    return Speaker(model.name, model.tokenizer(), model.stop_tokens(), model.first_tokens())
+def speaker(model: Model) -> ModelTokenizer:
+    return ModelTokenizer(model.name, model.tokenizer(), model.stop_tokens(), model.first_tokens())
 
 
 def accepted(found: Any) -> int:
@@ -40,15 +41,15 @@ def test_a_draft_of_the_same_vocabulary_guesses_what_it_would_untranslated(
     ask: Ask, engine: Callable[..., OpenVino], smollm2: Model, prompt: list[int]
 ) -> None:
     own = engine(group=0, kv="f32")
-    target, same = Cursor(own.session()), between(speaker(smollm2), speaker(smollm2))
+    target, same = Cursor(own.session()), build_translation(speaker(smollm2), speaker(smollm2))
     found = ask(
         target,
-        UniversalDraft(target, own, own.vocab, same, name="own"),
+        UniversalDraft(target, DraftModel(own, own.vocab, same), name="own"),
         Fixed(tokens=4),
         prompt=prompt,
         room=60,
     )
-    expected = ask(target, ModelDraft(target, own, name="own"), Fixed(tokens=4), prompt=prompt, room=60)
+    expected = ask(target, ModelDraft(target, DraftModel(own), name="own"), Fixed(tokens=4), prompt=prompt, room=60)
     assert found.tokens == expected.tokens
     assert accepted(found) >= accepted(expected) - 2 > 40  # but where it does not write as it would read
 
@@ -56,11 +57,11 @@ def test_a_draft_of_the_same_vocabulary_guesses_what_it_would_untranslated(
 def test_sampled_guesses_of_the_same_vocabulary_are_those_of_the_model(
     engine: Callable[..., OpenVino], smollm2: Model, prompt: list[int]
 ) -> None:
-    own, same = engine(), between(speaker(smollm2), speaker(smollm2))
+    own, same = engine(), build_translation(speaker(smollm2), speaker(smollm2))
     target = Cursor(own.session())
     drafts = (
-        UniversalDraft(target, own, own.vocab, same, name="own"),
-        ModelDraft(target, own, own.vocab, name="own"),
+        UniversalDraft(target, DraftModel(own, own.vocab, same), name="own"),
+        ModelDraft(target, DraftModel(own, own.vocab), name="own"),
     )
     guesses = []
     for draft in drafts:
@@ -81,7 +82,9 @@ def test_smollm2_guesses_for_qwen(
     sampling = Sampling(temperature=temperature)
     target = Cursor(large.session())
     source = UniversalDraft(
-        target, engine(), large.vocab, between(speaker(model), speaker(smollm2)), name="smollm2"
+        target,
+        DraftModel(engine(), large.vocab, build_translation(speaker(model), speaker(smollm2))),
+        name="smollm2",
     )
     options = {"prompt": tokens, "room": 48, "sampling": sampling, "stop_tokens": model.stop_tokens()}
     found = ask(target, source, Fixed(tokens=3), verifier(), **options)
@@ -96,7 +99,7 @@ def test_smollm2_guesses_for_qwen(
 @pytest.mark.large
 def test_a_chat_in_qwens_tokens_is_read_in_smollm2s_as_smollm2_would(smollm2: Model) -> None:
     model = models.large("qwen2.5-coder-0.5b")
-    found = Alignment(between(speaker(model), speaker(smollm2)))
+    found = Alignment(build_translation(speaker(model), speaker(smollm2)))
     text = ASKED + "Sure, 😀:\n\n```python\ndef merge(a, b):\n\treturn 语 + a[1:]\n```<|im_end|>\n"
     for end in range(len(text)):
         found.follow(model.tokenizer().encode(text[:end]).ids)

@@ -31,7 +31,7 @@ def value(kind: str, found: Any) -> bytes:
 def write_gguf(
     path: Path, metadata: dict[str, tuple[str, Any]], tensors: tuple[Tensor, ...] = (), version: int = 3
 ) -> Path:
-    """Write a GGUF file without asking whether it makes sense."""
+    """Write a GGUF file without validating it."""
     header = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata))
     header += b"".join(text(key) + value(*found) for key, found in metadata.items())
     data = b""

@@ -13,7 +13,7 @@ from localspec.drafting.build_step import Artifact, Text
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.ir import import_weights
 from localspec.formats.graph.paged import read_stateful
-from localspec.formats.graph.runner import Reading
+from localspec.formats.graph.runner import GraphRunner
 from localspec.library import Silent
 from localspec.library.importing import convert
 
@@ -35,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 @pytest.fixture(scope="session")
 def texts(source: Artifact) -> list[Text]:
     """Greedy answers of the model itself."""
-    reading = Reading(read_stateful(source.folder / "openvino_model.xml"))
+    reading = GraphRunner(read_stateful(source.folder / "openvino_model.xml"))
     found = []
     for prompt in ([3, 1, 4], [1, 5, 9, 2], [65, 35], [8, 9, 7, 9]):
         answer: list[int] = []

@@ -11,7 +11,7 @@ import tiny
 import torch
 
 from localspec.drafting.build_step import Text
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import loading, torch_devices
 from localspec.steps.heal import distil as distilling
 from localspec.steps.heal import texts as writing
 from localspec.steps.heal.distil import Lesson, acceptance, distil
@@ -38,7 +38,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def teacher(gguf: Path) -> Any:
-    return transformers.load(gguf, CPU, torch.float32)
+    return loading.load(gguf, CPU, torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def texts(teacher: Any) -> list[Text]:
 
 
 def learner(gguf: Path) -> Any:
-    draft = transformers.own(gguf, CPU, [0, 1, 3])
+    draft = loading.load_trainable(gguf, CPU, [0, 1, 3])
     draft.requires_grad_(False)
     draft.base_model.layers.requires_grad_(True)
     return draft
@@ -157,5 +157,5 @@ def test_writing_on_a_full_card_takes_fewer_texts_at_a_time() -> None:
         sizes.append(len(items))
         return [-item for item in items]
 
-    assert transformers.out_of_memory_halves(list(range(10)), run) == [-item for item in range(10)]
+    assert torch_devices.run_in_halves(list(range(10)), run) == [-item for item in range(10)]
     assert max(sizes) <= 3

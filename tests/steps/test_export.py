@@ -19,7 +19,7 @@ from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.ir import import_weights
 from localspec.formats.graph.paged import read_stateful
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import loading
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.library import Silent
 from localspec.library.importing import convert
@@ -42,7 +42,7 @@ def spoken(gguf: Path, folder: Path) -> Any:
 
 
 def torch_rows(path: Path) -> Any:
-    model = transformers.load(path, torch.device("cpu"), torch.float32)
+    model = loading.load(path, torch.device("cpu"), torch.float32)
     with torch.inference_mode():
         return model(torch.tensor([TEXT])).logits[0].numpy()
 

@@ -12,7 +12,7 @@ from desk import LAYERS, Workspace, rows
 from localspec import plugins
 from localspec.drafting.build_step import Artifact
 from localspec.errors import MissingExtra, UnknownDevice
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import healed, loading
 
 pytestmark = pytest.mark.engines
 
@@ -38,8 +38,8 @@ def test_a_draft_is_taught_and_written(cut: Artifact, desk: Workspace, into: Pat
     assert found.facts["layers"] == cut.facts["layers"]
     assert (into / "tokenizer.json").is_file()
     # the graph and what is kept for other files are the same model
-    own = transformers.own(desk.weights("source"), torch.device("cpu"), cut.facts["layers"])
-    transformers.load_healed(own, cut.facts["layers"], into / transformers.HEALED)
+    own = loading.load_trainable(desk.weights("source"), torch.device("cpu"), cut.facts["layers"])
+    healed.load(own, cut.facts["layers"], into / healed.FILE)
     with torch.inference_mode():
         expected = own(torch.tensor([TEXT])).logits[0].numpy()
     assert np.allclose(rows(into, TEXT), expected, atol=0.02 * expected.std())

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.drafting.build_step import Text
 from localspec.formats.graph.paged import read_stateful
-from localspec.formats.graph.runner import Reading
+from localspec.formats.graph.runner import GraphRunner
 
 IDLE = (1, 2, 3, 4)  # layers that add nothing to what goes through them
 LAYERS = 6
@@ -65,4 +65,4 @@ class Workspace:
 
 
 def rows(folder: Path, text: list[int]) -> Any:
-    return Reading(read_stateful(folder / "openvino_model.xml")).logits(text).copy()
+    return GraphRunner(read_stateful(folder / "openvino_model.xml")).logits(text).copy()

@@ -14,7 +14,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
-from localspec.formats.graph.weights import THEIRS
+from localspec.formats.graph.weights import HF_NAMES
 
 Values = NDArray[np.float64]
 
@@ -129,7 +129,7 @@ def random_blocks(
     sizes: tuple[float, float] = (0.1, 0.1),
     positive: bool = False,
 ) -> NDArray[np.uint8]:
-    """Draw the bytes of rows in a block format, with scales and minima of about these sizes."""
+    """Draw the bytes of rows in a block format, with scales and offsets of about these sizes."""
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
     raw = numbers.integers(0, 256, (rows, columns // block, size), np.uint8)
     for at, most in zip(HALVES[kind], sizes, strict=False):
@@ -216,7 +216,7 @@ def write_folder(tiny: Tiny, folder: Path, **config: Any) -> Path:
 def theirs(name: str) -> str:
     """Return Hugging Face's name of a tensor."""
     *layer, part, suffix = name.split(".")
-    return f"model.layers.{layer[1]}.{THEIRS[part]}.{suffix}" if layer else f"{THEIRS[part]}.{suffix}"
+    return f"model.layers.{layer[1]}.{HF_NAMES[part]}.{suffix}" if layer else f"{HF_NAMES[part]}.{suffix}"
 
 
 def logits(tiny: Tiny, tokens: list[int]) -> Values:

@@ -23,7 +23,7 @@ class Spelling:
     def add(self, tokens: Tokens) -> None:
         """Append `tokens`."""
         for token in tokens:
-            self.text += self._vocabulary.piece(token)
+            self.text += self._vocabulary.bytes_of(token)
             self.ends.append(len(self.text))
         self.tokens += tokens
 
@@ -164,7 +164,7 @@ class Continuation:
         for count, token in enumerate(tokens):
             if at >= self.at:
                 return tokens[count:] if at == self.at else None
-            at += len(target.piece(token))
+            at += len(target.bytes_of(token))
         return [] if at <= self.at else None
 
     def take(self, token: int, alone: bool = False) -> int:
@@ -172,7 +172,7 @@ class Continuation:
 
         What follows one that was taken `alone` is cut for itself.
         """
-        self.at += len(self._translation.target.piece(token))
+        self.at += len(self._translation.target.bytes_of(token))
         self._from = self.at if alone else self._from
         return self.at
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Drafter, Engine
+from localspec.core.contracts import Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.types import Guess, LazyGuess, Row, Tokens, shared_prefix
@@ -38,18 +38,18 @@ class UniversalDraft(Drafter):
     def __init__(
         self,
         target: Cursor,
-        engine: Engine,
-        vocab: int | None,
-        translation: Translation,
+        draft_model: DraftModel,
         *,
         name: Annotated[str, Option("the draft: an alias, a file or a folder")],
         device: Annotated[str, Option("its device, the target's when empty")] = "",
         threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
         runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
     ) -> None:
-        del target, name, device, threads, runs  # `runtime` has made the engine from them
-        self._engine = engine
-        self._vocab = vocab or len(translation.target.pieces)
+        del target, name, device, threads, runs  # the engine was made from them
+        translation = draft_model.translation
+        assert isinstance(translation, Translation)
+        self._engine = engine = draft_model.engine
+        self._vocab = draft_model.vocab or len(translation.target.token_bytes)
         self._translation = translation
         self._alignment = Alignment(translation)
         self._cursor = Cursor(engine.session())
@@ -120,8 +120,8 @@ class UniversalDraft(Drafter):
         if (count := self._open_end(tokens)) == 0:
             return
         last = tokens[-count:]
-        text = b"".join(map(self._translation.draft.piece, last))
-        choices = [last[0], *self._translation.open_in_draft.of(text)]
+        text = b"".join(map(self._translation.draft.bytes_of, last))
+        choices = [last[0], *self._translation.open_in_draft.tokens_after(text)]
         row = self._cursor.read(tokens[:-count])[0][choices]
         best, sure = likeliest(row, sampler)
         if best and self._writes(sure, sampler):
@@ -129,9 +129,9 @@ class UniversalDraft(Drafter):
 
     def _open_end(self, tokens: Tokens) -> int:
         """Return how many of the last tokens the draft may rather write as a longer one."""
-        speaks, open_ = self._translation.draft.piece, self._translation.open_in_draft.openness
+        bytes_of, open_ = self._translation.draft.bytes_of, self._translation.open_in_draft.openness
         counts = range(1, min(LAST, len(tokens) - 1) + 1)
-        found = {count: open_(tokens[-count:]) for count in counts if all(map(speaks, tokens[-count:]))}
+        found = {count: open_(tokens[-count:]) for count in counts if all(map(bytes_of, tokens[-count:]))}
         count = max(found, key=lambda count: found[count], default=0)
         return count if count and found[count] > HEAL else 0
 
@@ -183,12 +183,12 @@ class _Writing:
         It takes the place of the last `instead` tokens of the text.
         """
         self.count += 1
-        if not self._translation.draft.speaks(token):
+        if not self._translation.draft.is_expressible(token):
             self.close()
             return
         self._sure.append((self._alignment.draft.end, sure))
         self._alignment.extend(token, instead)
-        if token in self._translation.ends:
+        if token in self._translation.stop_tokens:
             self.close()
         else:
             self._settle(OPEN)
@@ -199,7 +199,7 @@ class _Writing:
         self._alignment.extend(token)
         self._continuation.take(guess.token, alone=True)
         self.ready.append(guess)
-        self.ended = token in self._translation.ends
+        self.ended = token in self._translation.stop_tokens
 
     @property
     def pending(self) -> bool:

@@ -11,21 +11,16 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, HiddenStates, Session
-from localspec.core.sessions import SplitSession, States
+from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.engines.torch import kv_cache
 from localspec.errors import ContextFull, UnsupportedModel, not_together
 from localspec.formats.files import NO_LIMIT
 from localspec.formats.graph import layer_split
-from localspec.formats.huggingface.transformers import (
-    check_extra,
-    cut,
-    find_device,
-    load,
-    natural,
-    out_of_memory,
-    values,
-)
+from localspec.formats.huggingface import early_exit
+from localspec.formats.huggingface.loading import check_extra, load
+from localspec.formats.huggingface.torch_devices import find_device, memory_errors, natural_dtype
+from localspec.formats.model_file import count_parameters
 from localspec.plugins import Option
 
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}  # all is in the keys
@@ -65,8 +60,8 @@ class Torch(Engine):
         self.static = self.device.startswith("hpu")
         self.threads = threads
         kinds = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-        self.kind = natural(self.place) if precision == "auto" else kinds[precision]
-        with out_of_memory(self.place, model.name):
+        self.kind = natural_dtype(self.place) if precision == "auto" else kinds[precision]
+        with memory_errors(self.place, model.name):
             self.model = load(model, self.place, self.kind)
         self._accepts = frozenset(inspect.signature(self.model.forward).parameters)
         self.config = self.model.config.get_text_config(decoder=True)
@@ -93,7 +88,8 @@ class Torch(Engine):
         """Return the bytes of all weights at the precision they will have."""
         halved = not str(options.get("device", "auto")).startswith(("cpu", "auto"))
         precision = options.get("precision", "auto")
-        return values(path) * (2 if precision in ("bf16", "f16") or (precision == "auto" and halved) else 4)
+        half = precision in ("bf16", "f16") or (precision == "auto" and halved)
+        return count_parameters(path) * (2 if half else 4)
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
@@ -114,7 +110,7 @@ class Torch(Engine):
 
     def _in_parts(self, layer: int) -> layer_split.Parts:
         """Return the model cut after `layer`, its weights those of the whole; tried on a few tokens."""
-        if not (self.recurrent or self.static) and (parts := cut(self.model, layer)):
+        if not (self.recurrent or self.static) and (parts := early_exit.split(self.model, layer)):
             text = [(7 * place + 1) % self.vocab for place in range(19)]
             found = [
                 session.forward(text, 19)
@@ -241,7 +237,7 @@ class GrowingSession(TorchSession):
         self._limit(total)
         if not tokens:
             return self._empty()
-        with torch.inference_mode(), out_of_memory(engine.place, f"a text of {total} tokens"):
+        with torch.inference_mode(), memory_errors(engine.place, f"a text of {total} tokens"):
             ids = torch.tensor([tokens], device=engine.place)
             logits = self._run(self._memory.given(len(tokens)) | {"input_ids": ids}, rows)
             found = self._numpy(logits) if rows else self._empty()
@@ -263,7 +259,7 @@ class TorchHiddenSession(GrowingSession, HiddenStates):
 
     def __init__(self, engine: Torch) -> None:
         super().__init__(engine)
-        self._states = States()
+        self._states = HiddenStateBuffer()
 
     def hidden(self) -> Logits:
         """Return a view on the hidden states [tokens, width] of the text."""
@@ -312,7 +308,7 @@ class TorchSplitSession(SplitSession):
 
         self._memory.extent.length = at
         place, total = self._engine.place, at + count
-        with torch.inference_mode(), out_of_memory(place, f"a text of {total} tokens"):
+        with torch.inference_mode(), memory_errors(place, f"a text of {total} tokens"):
             given = self._engine.accepted(self._memory.given(count) | inputs)
             return part.base_model(**given).last_hidden_state[0]
 
@@ -390,7 +386,7 @@ class RecurrentSession(TorchSession):
             return self._empty()
         assert not self._broken, "rewind first"
         text, count = [*self._tokens, *tokens], len(tokens)
-        with self._torch.inference_mode(), out_of_memory(self._engine.place, f"a text of {total} tokens"):
+        with self._torch.inference_mode(), memory_errors(self._engine.place, f"a text of {total} tokens"):
             if self._memory is None or (not self._engine.continues and total <= RESTART * count):
                 self._start_over()
                 found = [self._pass(text, rows)]

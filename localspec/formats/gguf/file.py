@@ -7,6 +7,7 @@ import math
 import mmap
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,20 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.files import mapped, truncated
 from localspec.formats.tensors import TensorInfo
 
-# Value types of the format, by number: what `struct` calls them. 8 is text, 9 a list.
+# The format's value types -> `struct` letters. 8 is a string, 9 an array.
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TEXT, LIST = 8, 9
 
-# No real file comes near these; a damaged length must not make us ask for all memory.
-LONGEST_TEXT = 1 << 24
-LONGEST_LIST = 1 << 22
-MOST_DIMENSIONS = 4
+Entry = tuple[str, tuple[int, ...], int, int]  # name, shape, type number, offset in the data
+
+# Far above those of real files: a damaged length must not allocate all memory.
+MAX_TEXT = 1 << 24
+MAX_LIST = 1 << 22
+MAX_DIMENSIONS = 4
 
 
 class GgufFile:
-    """A GGUF file, mapped: nothing but its header is read until a tensor is asked for."""
+    """A memory-mapped GGUF file: only its header is read before a tensor is used."""
 
     def __init__(
         self, path: Path, data: mmap.mmap, metadata: dict[str, Any], tensors: dict[str, TensorInfo]
@@ -43,20 +46,20 @@ class GgufFile:
         """Read the header of `path`.
 
         Raises BrokenModel for a file that is no GGUF, is damaged or ends too early, and UnsupportedModel for
-        tensor types that ggml does not know and for one part of a file that was split.
+        tensor types unknown to ggml and for one part of a split file.
         """
         data = mapped(path)
         metadata, tensors = _Header(path, data).read()
         if metadata.get("split.count", 0) not in (0, 1):
             raise UnsupportedModel(
                 f"`{path}` is one of {metadata['split.count']} parts of a model",
-                f"Join them first: `llama-gguf-split --merge {path.name} whole.gguf`",
+                f"Join them first: `llama-gguf-split --merge {path.name} joined.gguf`",
             )
         return cls(path, data, metadata, tensors)
 
     @property
     def precision(self) -> str:
-        """The tensor type that most of the bytes have."""
+        """The tensor type of most of the bytes."""
         sizes: Counter[str] = Counter()
         for info in self.tensors.values():
             sizes[info.kind] += info.size
@@ -64,18 +67,18 @@ class GgufFile:
 
     @property
     def architecture(self) -> str:
-        """The model family as llama.cpp calls it, such as `llama` or `qwen2`."""
+        """The model family by llama.cpp's name, such as `llama` or `qwen2`."""
         name = self.metadata.get("general.architecture")
         if not isinstance(name, str) or not name:
-            raise BrokenModel(f"`{self.path}` does not say which architecture it has", "Download it again")
+            raise BrokenModel(f"`{self.path}` has no `general.architecture`", "Download it again")
         return name
 
     def value(self, key: str, default: Any = None) -> Any:
-        """Look up a value of this architecture, such as `block_count`."""
+        """Return the metadata value `key` of this architecture, such as `block_count`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return a tensor's bytes as they are stored: [rows, bytes a row], one row for a vector."""
+        """Return a tensor's stored bytes [rows, bytes per row]; a vector has one row."""
         info = self.tensors[name]
         rows = math.prod(info.shape[:-1])
         view = np.frombuffer(self._data, np.uint8, count=info.size, offset=info.offset)
@@ -83,7 +86,7 @@ class GgufFile:
 
 
 class _Header:
-    """A place in the header, moving on as values are read."""
+    """Parses the header; `at` is the position after the last value read."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path = path
@@ -97,38 +100,39 @@ class _Header:
         self.at = 4
         (version,) = self.numbers("I", "the version")
         if version not in (2, 3):
-            raise BrokenModel(f"`{self.path}` says it is GGUF version {version}; only 2 and 3 can be read")
+            raise BrokenModel(f"`{self.path}` is GGUF version {version}; only 2 and 3 can be read")
         tensor_count, value_count = self.numbers("QQ", "the header")
         metadata = dict(self.entry() for _ in self.counted(value_count, 13, "the metadata"))
-        found = [self.tensor() for _ in self.counted(tensor_count, 24, "the list of tensors")]
-        return metadata, self.placed(found, self.data_start(metadata))
+        entries = [self.tensor() for _ in self.counted(tensor_count, 24, "the list of tensors")]
+        return metadata, self.placed(entries, self.data_start(metadata))
 
     def numbers(self, letters: str, what: str) -> tuple[Any, ...]:
-        """Read numbers that stand side by side; `what` says what is missing when the file ends."""
+        """Read adjacent numbers; `what` names them in the error of a truncated file."""
         end = self.need(struct.calcsize("<" + letters), what)
         values = struct.unpack_from("<" + letters, self.data, self.at)
         self.at = end
         return values
 
     def need(self, size: int, what: str) -> int:
+        """Return the position after the next `size` bytes; raise BrokenModel if the file is shorter."""
         end = self.at + size
         if end > self.size:
             raise truncated(self.path, what, end, self.size)
         return end
 
     def counted(self, count: int, smallest: int, what: str) -> range:
-        """Count to `count`, unless that many of the smallest items cannot fit in the file."""
+        """Return range(count), if that many items of at least `smallest` bytes fit in the file."""
         self.need(count * smallest, what)
         return range(count)
 
     def text(self, what: str) -> str:
         (length,) = self.numbers("Q", what)
         end = self.need(length, what)
-        if length > LONGEST_TEXT:
+        if length > MAX_TEXT:
             raise self.damaged(f"{what} has {length:,} characters")
-        piece = self.data[self.at : end]
+        encoded = self.data[self.at : end]
         self.at = end
-        return piece.decode("utf-8", "replace")
+        return encoded.decode("utf-8", "replace")
 
     def entry(self) -> tuple[str, Any]:
         key = self.text("a metadata key")
@@ -150,35 +154,35 @@ class _Header:
             raise self.damaged(f"`{key}` is a list of the unknown type {kind}")
         smallest = struct.calcsize("<" + NUMBERS.get(kind, "Q"))
         self.counted(count, smallest, f"`{key}`")
-        if count > LONGEST_LIST:
+        if count > MAX_LIST:
             raise self.damaged(f"`{key}` lists {count:,} values")
         if kind == TEXT:
             return self.texts(count, key)
         return list(self.numbers(f"{count}{NUMBERS[kind]}", f"`{key}`"))
 
     def texts(self, count: int, key: str) -> list[str]:
-        """Read many texts. A vocabulary has 300,000 of them, so this loop is the whole cost of a header."""
+        """Read many texts: a vocabulary of up to 300,000 is nearly all the cost of a header."""
         data, at, size, length = self.data, self.at, self.size, struct.Struct("<Q").unpack_from
-        found = []
+        texts = []
         for _ in range(count):
             start = at + 8
             at = start + length(data, at)[0] if start <= size else start
             if at > size:
                 raise truncated(self.path, f"`{key}`", at, size)
-            if at - start > LONGEST_TEXT:
+            if at - start > MAX_TEXT:
                 raise self.damaged(f"`{key}` holds a text of {at - start:,} characters")
-            found.append(data[start:at].decode("utf-8", "replace"))
+            texts.append(data[start:at].decode("utf-8", "replace"))
         self.at = at
-        return found
+        return texts
 
-    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+    def tensor(self) -> Entry:
         """Read a tensor's name, shape (rows first), type number and offset in the data."""
         name = self.text("a tensor's name")
         (dimensions,) = self.numbers("I", f"the shape of `{name}`")
-        if dimensions > MOST_DIMENSIONS:
+        if dimensions > MAX_DIMENSIONS:
             raise self.damaged(f"`{name}` has {dimensions} dimensions")
         shape = self.numbers(f"{dimensions}Q", f"the shape of `{name}`")
-        kind, offset = self.numbers("IQ", f"the place of `{name}`")
+        kind, offset = self.numbers("IQ", f"the offset of `{name}`")
         return name, shape[::-1], kind, offset
 
     def data_start(self, metadata: dict[str, Any]) -> int:
@@ -187,11 +191,11 @@ class _Header:
             raise self.damaged(f"`general.alignment` is {alignment!r}")
         return -(-self.at // alignment) * alignment
 
-    def placed(self, found: list[tuple[str, tuple[int, ...], int, int]], start: int) -> dict[str, TensorInfo]:
+    def placed(self, entries: Sequence[Entry], start: int) -> dict[str, TensorInfo]:
         tensors: dict[str, TensorInfo] = {}
-        for name, shape, kind, offset in found:
+        for name, shape, kind, offset in entries:
             if name in tensors:
-                raise self.damaged(f"`{name}` is there twice")
+                raise self.damaged(f"`{name}` is listed twice")
             tensors[name] = self.sized(name, shape, kind, start + offset)
         if tensors:
             self.check_end(max(tensors.values(), key=lambda info: info.offset + info.size))
@@ -204,7 +208,7 @@ class _Header:
         title, block, block_bytes = kinds[kind]
         width = shape[-1] if shape else 1
         if width % block:
-            raise self.damaged(f"`{name}` has rows of {width} values, and {title} comes in blocks of {block}")
+            raise self.damaged(f"`{name}` has rows of {width} values, and {title} has blocks of {block}")
         size = math.prod(shape) // block * block_bytes
         return TensorInfo(name, shape or (1,), title, offset, size)
 
@@ -218,7 +222,7 @@ class _Header:
 
 @functools.cache
 def _kinds() -> dict[int, tuple[str, int, int]]:
-    """List ggml's tensor types by number: name, values a block, bytes a block."""
+    """Return ggml's tensor types by number: name, values per block, bytes per block."""
     from gguf import GGML_QUANT_SIZES
 
     return {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}

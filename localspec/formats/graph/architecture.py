@@ -1,4 +1,4 @@
-"""The shape of a decoder, from GGUF metadata or from a Hugging Face config.json."""
+"""The hyperparameters of a decoder, from GGUF metadata or from a Hugging Face config.json."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KNOWN = ("llama", "mistral", "qwen2", "qwen3")
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder of grouped attention with rotary positions and a gated feed-forward part.
+    """A decoder with grouped-query attention, rotary positions and a gated feed-forward network.
 
-    `frequencies` [head_width / 2] are the rotary ones. `interleaved` tells that the rows of a query or key
-    head pair up as (0, 1), (2, 3) ... rather than half against half: llama.cpp stores Llama models so.
+    `frequencies` [head_width / 2] are the rotary ones. `interleaved` tells whether the rows of a query or key
+    head are paired as (0, 1), (2, 3) ..., as llama.cpp stores Llama models, or as first half and second half.
     """
 
     family: str
@@ -38,10 +38,10 @@ class Architecture:
 
 
 def of_gguf(file: GgufFile) -> Architecture:
-    """Read the shape from GGUF metadata; raises UnsupportedModel and BrokenModel."""
-    family = _known(file.architecture, str(file.path))
-    _refuse_scaling(file.value("rope.scaling.type"), str(file.path))
-    _refuse_window(file.value("attention.sliding_window"), _need(file, "context_length"), str(file.path))
+    """Read the architecture from GGUF metadata; raises UnsupportedModel and BrokenModel."""
+    family = _supported(file.architecture, str(file.path))
+    _reject_scaling(file.value("rope.scaling.type"), str(file.path))
+    _reject_window(file.value("attention.sliding_window"), _need(file, "context_length"), str(file.path))
     width, heads = int(_need(file, "embedding_length")), int(_need(file, "attention.head_count"))
     head_width = int(file.value("attention.key_length", width // heads))
     rates = frequencies(float(file.value("rope.freq_base", 10000.0)), head_width)
@@ -62,11 +62,11 @@ def of_gguf(file: GgufFile) -> Architecture:
 
 
 def of_folder(folder: SafetensorsFolder) -> Architecture:
-    """Read the shape from a Hugging Face config.json; raises UnsupportedModel and BrokenModel."""
-    family = _known(folder.architecture, str(folder.path))
+    """Read the architecture from a Hugging Face config.json; raises UnsupportedModel and BrokenModel."""
+    family = _supported(folder.architecture, str(folder.path))
     config = folder.config
     if config.get("use_sliding_window", family == "mistral"):
-        _refuse_window(
+        _reject_window(
             config.get("sliding_window"), _need(folder, "max_position_embeddings"), str(folder.path)
         )
     width, heads = int(_need(folder, "hidden_size")), int(_need(folder, "num_attention_heads"))
@@ -86,11 +86,11 @@ def of_folder(folder: SafetensorsFolder) -> Architecture:
     )
 
 
-def _known(family: str, path: str) -> str:
+def _supported(family: str, path: str) -> str:
     if family not in KNOWN:
         raise UnsupportedModel(
             f"`{path}` is a `{family}` model, which cannot be imported",
-            f"Families that can: {', '.join(KNOWN)}; others run from a ready OpenVINO folder",
+            f"Supported families: {', '.join(KNOWN)}; others run from a ready OpenVINO folder",
         )
     return family
 
@@ -98,7 +98,7 @@ def _known(family: str, path: str) -> str:
 def _need(source: GgufFile | SafetensorsFolder, key: str) -> Any:
     value = source.value(key)
     if value is None:
-        raise BrokenModel(f"`{source.path}` does not say its `{key}`", "Download it again")
+        raise BrokenModel(f"`{source.path}` has no `{key}`", "Download it again")
     return value
 
 
@@ -108,10 +108,10 @@ def frequencies(base: float, head_width: int) -> NDArray[np.float64]:
 
 
 def scaled(rates: NDArray[np.float64], scaling: Mapping[str, Any], path: str) -> NDArray[np.float32]:
-    """Return the frequencies after `rope_scaling`: none, or Llama 3.1's smooth stretch of the low ones."""
+    """Apply `rope_scaling` to the frequencies: none, or Llama 3.1's scaling of the low ones."""
     kind = scaling.get("rope_type") or scaling.get("type")
     if kind != "llama3":
-        _refuse_scaling(kind, path)
+        _reject_scaling(kind, path)
         return rates.astype(np.float32)
     low, high, original = (
         float(scaling[key])
@@ -123,12 +123,12 @@ def scaled(rates: NDArray[np.float64], scaling: Mapping[str, Any], path: str) ->
     return stretched.astype(np.float32)
 
 
-def _refuse_window(window: Any, context: int, path: str) -> None:
-    """Refuse a model whose tokens see only the last `window` ones, unless that is all there can be."""
+def _reject_window(window: Any, context: int, path: str) -> None:
+    """Raise UnsupportedModel for a sliding window shorter than the context."""
     if window and window < context:
         raise UnsupportedModel(f"`{path}` uses a sliding window of {window}, which cannot be imported yet")
 
 
-def _refuse_scaling(kind: Any, path: str) -> None:
+def _reject_scaling(kind: Any, path: str) -> None:
     if kind not in (None, "none", "default", "llama3"):
-        raise UnsupportedModel(f"`{path}` stretches its positions by `{kind}`, which cannot be imported yet")
+        raise UnsupportedModel(f"`{path}` uses the RoPE scaling `{kind}`, which cannot be imported yet")

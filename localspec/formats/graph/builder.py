@@ -1,4 +1,4 @@
-"""A decoder as a stateful OpenVINO graph, the form that OpenVINO's own tools write and read.
+"""Build a decoder as a stateful OpenVINO graph, as OpenVINO's own tools do.
 
 Inputs: input_ids, attention_mask, position_ids [batch, tokens] and beam_idx [batch]; output: logits
 [batch, tokens, vocab]. Keys and values are variables that grow with each call.
@@ -40,14 +40,14 @@ class Graph:
         self.linear = Linear()
 
     def model(self) -> Any:
-        """Return the openvino.Model; raises BrokenModel when a tensor is missing."""
+        """Return the openvino.Model; raises BrokenModel if a tensor is missing."""
         import openvino as ov
 
         table = self.weights.table("token_embd")
         self.vocab = len(table.codes)
         embedding = self.linear.table(table)
         x = self.ops.gather(embedding, self.inputs["input_ids"], self.ops.constant(np.int32(0)))
-        self._start()
+        self._add_shared()
         for layer in range(self.shape.layers):
             x = self._layer(x, f"blk.{layer}.")
         x = self._norm(x, "output_norm.weight")
@@ -63,8 +63,8 @@ class Graph:
         node.output(0).get_tensor().set_names({name})
         return node
 
-    def _start(self) -> None:
-        """Make what all layers share: the batch size, the rotary angles and the mask."""
+    def _add_shared(self) -> None:
+        """Add the nodes that all layers share: the batch size, the rotary angles and the mask."""
         ops = self.ops
         sizes = ops.shape_of(self.inputs["input_ids"])
         self.batch = ops.gather(sizes, self._ints(0), self._int(0))
@@ -84,7 +84,7 @@ class Graph:
         return cosine, sine
 
     def _mask(self, tokens: Node) -> Node:
-        """Return 0 where a new token may look, the least float elsewhere [batch, 1, tokens, total]."""
+        """Return the mask [batch, 1, tokens, total]: 0 where a new token attends, else the lowest float."""
         ops, seen = self.ops, self.inputs["attention_mask"]
         total = ops.gather(ops.shape_of(seen), self._ints(1), self._int(0))
         start, end = (ops.squeeze(part, self._ints(0)) for part in (ops.subtract(total, tokens), total))
@@ -93,7 +93,7 @@ class Graph:
         causal = ops.less_equal(ops.unsqueeze(columns, self._ints(0)), ops.unsqueeze(rows, self._ints(1)))
         shown = ops.unsqueeze(ops.convert(seen, "boolean"), self._ints(1, 2))
         both = ops.logical_and(ops.unsqueeze(causal, self._ints(0, 1)), shown)
-        hidden = np.float32(-65504)  # float16's least: an infinity there would make rows of nothing but NaN
+        hidden = np.float32(-65504)  # the lowest float16: with -inf a fully masked row would be NaN
         return ops.select(both, self._float(0), self._float(float(hidden)))
 
     def _layer(self, x: Node, name: str) -> Node:
@@ -120,43 +120,42 @@ class Graph:
         return self._products(mixed, name, "attn_output")[0]
 
     def _products(self, x: Node, name: str, *parts: str) -> list[Node]:
-        """Return x times each matrix; those of one form go through one product, which is quicker."""
-        found = [self._rows(f"{name}{part}") for part in parts]
+        """Return x times each matrix; matrices in one format share a product, which is faster."""
+        matrices = [self._rows(f"{name}{part}") for part in parts]
         results: dict[int, Node] = {}
-        for form in dict.fromkeys(_form(weights) for weights, _ in found):
-            chosen = [at for at, (weights, _) in enumerate(found) if _form(weights) == form]
-            results |= dict(zip(chosen, self._joined(x, [found[at] for at in chosen]), strict=True))
+        for format in dict.fromkeys(_format(weights) for weights, _ in matrices):
+            same = [at for at, (weights, _) in enumerate(matrices) if _format(weights) == format]
+            results |= dict(zip(same, self._joined(x, [matrices[at] for at in same]), strict=True))
         return [results[at] for at in range(len(parts))]
 
-    def _joined(self, x: Node, found: list[tuple[Affine, NDArray[np.float32] | None]]) -> list[Node]:
-        sizes = [len(weights.codes) for weights, _ in found]
+    def _joined(self, x: Node, matrices: list[tuple[Affine, NDArray[np.float32] | None]]) -> list[Node]:
+        """Return x times each matrix plus its bias, computed by one product and a split."""
+        sizes = [len(weights.codes) for weights, _ in matrices]
         bias = None
-        if any(part is not None for _, part in found):
+        if any(part is not None for _, part in matrices):
+            parts = zip(matrices, sizes, strict=True)
             bias = np.concatenate(
-                [
-                    np.zeros(len(weights.codes), np.float32) if part is None else part
-                    for weights, part in found
-                ]
+                [np.zeros(size, np.float32) if part is None else part for (_, part), size in parts]
             )
-        y = self.linear.product(x, _stacked([weights for weights, _ in found]), bias)
-        if len(found) == 1:
+        y = self.linear.product(x, _stacked([weights for weights, _ in matrices]), bias)
+        if len(matrices) == 1:
             return [y]
         split = self.ops.variadic_split(y, self._int(-1), self._ints(*sizes))
-        return [split.output(at) for at in range(len(found))]
+        return [split.output(at) for at in range(len(matrices))]
 
     def _rows(self, name: str) -> tuple[Affine, NDArray[np.float32] | None]:
-        """Return a matrix and its bias, with the rows of queries and keys half against half."""
+        """Return a matrix and its bias, the rows of queries and keys paired as first half and second half."""
         weights = self.weights.matrix(name)
         bias = self.weights.vector(f"{name}.bias") if self.weights.has(f"{name}.bias") else None
         kind = name.rsplit(".", 1)[1]
         heads = {"attn_q": self.shape.heads, "attn_k": self.shape.key_heads}.get(kind)
         if heads is None or not self.shape.interleaved:
             return weights, bias
-        minimum = None if weights.minimum is None else _halves(weights.minimum, heads)
-        turned = replace(
-            weights, codes=_halves(weights.codes, heads), scale=_halves(weights.scale, heads), minimum=minimum
+        offset = None if weights.offset is None else _halves(weights.offset, heads)
+        reordered = replace(
+            weights, codes=_halves(weights.codes, heads), scale=_halves(weights.scale, heads), offset=offset
         )
-        return turned, None if bias is None else _halves(bias, heads)
+        return reordered, None if bias is None else _halves(bias, heads)
 
     def _norm(self, x: Node, name: str) -> Node:
         """Return x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
@@ -168,14 +167,14 @@ class Graph:
         return ops.multiply(ops.constant(weight.reshape(1, 1, -1)), unit)
 
     def _heads(self, x: Node, heads: int, norm: str | None) -> Node:
-        """Return x [batch, heads, tokens, head_width], each head normed where the family does so."""
+        """Return x [batch, heads, tokens, head_width], with a norm per head if the family has one."""
         x = self.ops.reshape(x, self._ints(0, 0, heads, self.shape.head_width), True)
         if norm is not None and self.weights.has(norm):
             x = self._norm(x, norm)
         return self.ops.transpose(x, self._ints(0, 2, 1, 3))
 
     def _rotated(self, x: Node) -> Node:
-        """Return x turned by its position's angles, half against half."""
+        """Return x rotated by its position's angles, first half against second half."""
         ops, half = self.ops, self.shape.head_width // 2
         one, last = self._ints(1), self._ints(3)
         first = ops.slice(x, self._ints(0), self._ints(half), one, last)
@@ -185,7 +184,7 @@ class Graph:
         return ops.add(ops.multiply(x, self.cosine), ops.multiply(turned, self.sine))
 
     def _cached(self, x: Node, name: str) -> Node:
-        """Return x after the keys or values of earlier calls, and keep both in the variable `name`."""
+        """Append x to the keys or values of earlier calls, stored in the variable `name`; return them all."""
         import openvino as ov
         from openvino import opset6
         from openvino.op.util import Variable, VariableInfo
@@ -202,7 +201,7 @@ class Graph:
         return both
 
     def _repeated(self, x: Node) -> Node:
-        """Return keys or values once for each query head that shares them."""
+        """Repeat keys or values for each query head that shares them."""
         ops, shape = self.ops, self.shape
         times = shape.heads // shape.key_heads
         if times == 1:
@@ -224,31 +223,31 @@ class Graph:
         return self._constant(np.float32(value))
 
     def _constant(self, value: Any) -> Node:
-        """Return a small constant, the same node for the same value: compiling takes its time by the node."""
+        """Return a small constant, one node per value: compile time grows with the number of nodes."""
         key = (value.dtype.str, value.shape, value.tobytes())
         if key not in self._constants:
             self._constants[key] = self.ops.constant(value)
         return self._constants[key]
 
 
-def _form(weights: Affine) -> tuple[bool, bool]:
-    return weights.bits == 4, weights.minimum is None
+def _format(weights: Affine) -> tuple[bool, bool]:
+    return weights.bits == 4, weights.offset is None
 
 
-def _stacked(found: list[Affine]) -> Affine:
-    """Return several matrices of one form as one, below each other."""
-    if len(found) == 1:
-        return found[0]
-    minima = [weights.minimum for weights in found if weights.minimum is not None]
+def _stacked(matrices: list[Affine]) -> Affine:
+    """Stack several matrices of one format vertically."""
+    if len(matrices) == 1:
+        return matrices[0]
+    offsets = [weights.offset for weights in matrices if weights.offset is not None]
     return Affine(
-        found[0].bits,
-        np.concatenate([weights.codes for weights in found]),
-        np.concatenate([weights.scale for weights in found]),
-        np.concatenate(minima) if minima else None,
+        matrices[0].bits,
+        np.concatenate([weights.codes for weights in matrices]),
+        np.concatenate([weights.scale for weights in matrices]),
+        np.concatenate(offsets) if offsets else None,
     )
 
 
 def _halves(rows: NDArray[Any], heads: int) -> NDArray[Any]:
-    """Return rows with each head's pairs (0, 1), (2, 3) ... as half against half: 0, 2, ... 1, 3, ..."""
+    """Reorder each head's rows from pairs (0, 1), (2, 3) ... to halves: 0, 2, ... 1, 3, ..."""
     pairs = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)

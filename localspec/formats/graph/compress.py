@@ -1,4 +1,4 @@
-"""Weights of an OpenVINO graph are rounded to fewer bits, by NNCF."""
+"""Quantize the weights of an OpenVINO graph with NNCF."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from localspec.drafting.build_step import Text
 from localspec.errors import MissingExtra
-from localspec.formats.graph.runner import inputs
+from localspec.formats.graph.runner import graph_inputs
 
 PLAIN = "rtn"
 SMOOTH = "smooth"
 METHODS = {"awq": {"awq": True}, "scale": {"scale_estimation": True}, "gptq": {"gptq": True}, PLAIN: {}}
-WHOLE_ROW = -1  # the group of a weight with one scale a row, as NPUs want it
+WHOLE_ROW = -1  # a group size: one scale per row, as NPUs require
 
 
 def compress(
@@ -28,27 +28,27 @@ def compress(
     zero: bool = False,
     texts: Sequence[Text] = (),
 ) -> Any:
-    """Return `model` with weights of 8 or 4 bits.
+    """Return `model` with 8-bit or 4-bit weights.
 
-    Of 4 bits `group` columns share a scale, and with `zero` an offset; `ratio` is the share of layers in 4
-    bits, the others take 8, as embedding and head do unless a group is a WHOLE_ROW. A `method` other than
-    PLAIN looks at `texts`; SMOOTH (SmoothQuant, Xiao et al. 2022) rounds activations to 8 bits too. Raises
-    MissingExtra without NNCF.
+    With 4 bits `group` columns share a scale, and with `zero` a zero point; `ratio` is the share of layers in
+    4 bits, the others get 8, as do the embedding and the head unless `group` is WHOLE_ROW. A `method` other
+    than PLAIN is calibrated on `texts`; SMOOTH (SmoothQuant, Xiao et al. 2022) quantizes activations to 8
+    bits too. Raises MissingExtra without NNCF.
     """
     try:
         import nncf
     except ImportError:
         raise MissingExtra("nncf", "quant") from None
-    asked: dict[str, Any] = {"mode": nncf.CompressWeightsMode[f"INT{bits}_{'ASYM' if zero else 'SYM'}"]}
+    options: dict[str, Any] = {"mode": nncf.CompressWeightsMode[f"INT{bits}_{'ASYM' if zero else 'SYM'}"]}
     if bits == 4:
-        asked |= {"group_size": group, "ratio": ratio} | METHODS[method]
+        options |= {"group_size": group, "ratio": ratio} | METHODS[method]
     dataset = None
     if method != PLAIN:
         names = {port.any_name for port in model.inputs}
-        dataset = nncf.Dataset([inputs(names, [*text.prompt, *text.answer]) for text in texts])
+        dataset = nncf.Dataset([graph_inputs(names, [*text.prompt, *text.answer]) for text in texts])
     nncf.set_log_level(logging.ERROR)
-    with redirect_stdout(StringIO()):  # its tables and bars
+    with redirect_stdout(StringIO()):  # NNCF prints tables and progress bars
         if method == SMOOTH:
             kind = nncf.ModelType.TRANSFORMER
             return nncf.quantize(model, dataset, model_type=kind, subset_size=max(len(texts), 1))
-        return nncf.compress_weights(model, dataset=dataset, **asked)
+        return nncf.compress_weights(model, dataset=dataset, **options)

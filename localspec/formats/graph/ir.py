@@ -1,4 +1,4 @@
-"""Weights of a GGUF file or a Hugging Face folder become an OpenVINO IR, without torch."""
+"""Convert a GGUF file or a Hugging Face folder to OpenVINO IR, without torch."""
 
 from __future__ import annotations
 
@@ -21,40 +21,43 @@ from localspec.formats.graph.builder import Graph
 from localspec.formats.graph.paged import first_line
 from localspec.formats.graph.weights import FolderWeights, GgufWeights, StateWeights, Weights
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.formats.model_file import open_weights
 
 
-class Progress(Protocol):
-    """What a conversion reports to."""
+class Steps(Protocol):
+    """Receives the progress of a conversion."""
 
     def step(self, title: str, total: int | None = None) -> None:
         """Begin a step."""
 
 
-SMALL = 300_000_000  # weights below which a pass spends more on calls than on bytes
-FEW_CORES = 2  # with which it spends more on arithmetic
+# Offsets in a second product pay only if a pass is limited by memory bandwidth: not by the number of calls,
+# as in a model with fewer weights than SMALL, nor by arithmetic, as on FEW_CORES.
+SMALL = 300_000_000
+FEW_CORES = 2
 
 
 def import_weights(
     source: GgufFile | SafetensorsFolder,
     into: Path,
-    progress: Progress,
-    minima: bool | None = None,
+    progress: Steps,
+    offsets: bool | None = None,
     plain: bool = False,
 ) -> dict[str, str]:
-    """Write openvino_model.xml, .bin and config.json into the folder `into` and return facts about them.
+    """Write openvino_model.xml, .bin and config.json into the folder `into`; return the manifest's facts.
 
-    Q4_0, Q5_0 and Q8_0 keep their values, other formats are rounded to eight bits. With `minima` Q4_1 and
-    Q4_K stay in four bits, their minima in a second product (see linear.py): fewer bytes, more calls and a
-    slower start. None chooses that for large models on more than two cores (docs/performance.md).
-    `plain` weights are kept in float16, to be quantized anew.
-    Raises UnsupportedModel, BrokenModel and, when the disk is full, OSError.
+    Q4_0, Q5_0 and Q8_0 keep their values, other formats are quantized to 8 bits. With `offsets` Q4_1 and Q4_K
+    stay in 4 bits, with their offsets in a second product (see linear.py): fewer bytes, more calls and a
+    slower start. None chooses that for large models on more than two cores (docs/performance.md). With
+    `plain` all weights are dequantized to float16, for a later quantization.
+    Raises UnsupportedModel, BrokenModel and, if the disk is full, OSError.
     """
     progress.step(f"Converting {source.path.name} to OpenVINO")
     if isinstance(source, GgufFile):
         shape, precision = architecture.of_gguf(source), source.precision
-        if minima is None:
-            minima = shape.layers * 12 * shape.width**2 >= SMALL and (os.cpu_count() or 1) > FEW_CORES
-        weights: Weights = GgufWeights(source, minima=minima, plain=plain)
+        if offsets is None:
+            offsets = shape.layers * 12 * shape.width**2 >= SMALL and (os.cpu_count() or 1) > FEW_CORES
+        weights: Weights = GgufWeights(source, offsets=offsets, plain=plain)
     else:
         shape, precision = architecture.of_folder(source), "INT8"
         weights = FolderWeights(source, plain=plain)
@@ -62,15 +65,14 @@ def import_weights(
     return {"precision": "FP16" if plain else precision}
 
 
-def plain(path: Path, into: Path, progress: Progress) -> dict[str, str]:
-    """Write the graph of a GGUF file or a Hugging Face folder with weights in float16; return facts about it.
+def import_plain(path: Path, into: Path, progress: Steps) -> dict[str, str]:
+    """Write the graph of a GGUF file or a Hugging Face folder in float16; return the manifest's facts.
 
-    Folders of families that localspec does not know are left to optimum-intel. Raises what `import_weights`
-    raises, and MissingExtra without optimum-intel.
+    optimum-intel converts folders of families that localspec does not support. Raises the errors of
+    `import_weights`, and MissingExtra without optimum-intel.
     """
-    opened = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
     try:
-        return import_weights(opened, into, progress, plain=True)
+        return import_weights(open_weights(path), into, progress, plain=True)
     except UnsupportedModel:
         if path.is_file():
             raise
@@ -83,11 +85,15 @@ def plain(path: Path, into: Path, progress: Progress) -> dict[str, str]:
 
 
 def import_state(
-    path: Path, state: Mapping[str, NDArray[np.float32]], layers: int, into: Path, progress: Progress
+    path: Path,
+    state: Mapping[str, NDArray[np.float32]],
+    layers: int,
+    into: Path,
+    progress: Steps,
 ) -> dict[str, str]:
-    """Write the graph of a torch model that was made of the file or folder `path` and changed since.
+    """Write the graph of a torch model that was loaded from `path` and then changed.
 
-    `state` are its tensors in float32 by Hugging Face's names, `layers` the number that is left.
+    `state` holds its tensors in float32 by Hugging Face's names, `layers` is its number of layers.
     """
     if path.is_dir():
         folder = SafetensorsFolder.open(path)
@@ -95,17 +101,17 @@ def import_state(
     else:
         file = GgufFile.open(path)
         shape, tied = architecture.of_gguf(file), "output.weight" not in file.tensors
-    shape = replace(shape, layers=layers, interleaved=False)  # as torch has it
+    shape = replace(shape, layers=layers, interleaved=False)  # as transformers orders them
     _write(shape, StateWeights(state, tied=tied), into, progress, path)
     return {"precision": "FP16"}
 
 
-def _write(shape: Architecture, weights: Weights, into: Path, progress: Progress, path: Path) -> None:
+def _write(shape: Architecture, weights: Weights, into: Path, progress: Steps, path: Path) -> None:
     graph = Graph(shape, weights)
     try:
         model = graph.model()
     except (ValueError, RuntimeError) as error:
-        what = f"`{path}` says one shape and its tensors have another: {first_line(error)}"
+        what = f"The tensors of `{path}` do not fit its own configuration: {first_line(error)}"
         raise BrokenModel(what, "Download it again") from error
     progress.step("Writing the OpenVINO model")
     save(model, into)
@@ -114,17 +120,17 @@ def _write(shape: Architecture, weights: Weights, into: Path, progress: Progress
 
 
 def save(model: Any, into: Path) -> None:
-    """Write an openvino.Model, or raise the OSError that kept it from being written.
+    """Write an openvino.Model; raise OSError if the disk is full.
 
-    Nodes are named by their place: their own names count all nodes that the process has made so far, and the
-    same graph is to be the same file.
+    Nodes are renamed by their position, so that equal graphs give equal files: OpenVINO's default names count
+    all nodes that the process ever created.
     """
     import openvino as ov
 
     graph = into / "openvino_model.xml"
-    for place, node in enumerate(model.get_ordered_ops()):
+    for position, node in enumerate(model.get_ordered_ops()):
         if node.get_type_name() != "Parameter":
-            node.set_friendly_name(f"{node.get_type_name()}_{place}")
+            node.set_friendly_name(f"{node.get_type_name()}_{position}")
     try:
         ov.save_model(model, graph, compress_to_fp16=False)
     except RuntimeError as error:
@@ -134,7 +140,7 @@ def save(model: Any, into: Path) -> None:
 
 
 def config(shape: Architecture, vocab: int) -> dict[str, Any]:
-    """Say the shape in Hugging Face's words, as other OpenVINO tools expect it beside a model."""
+    """Return the config.json of a model, which other OpenVINO tools expect beside it."""
     return {
         "model_type": shape.family,
         "num_hidden_layers": shape.layers,

@@ -1,7 +1,7 @@
-"""A graph is cut between two of its layers, where nothing but the residual stream goes through.
+"""Split a graph between two of its layers, where only the residual stream passes.
 
-Layers are found by the shape of the graph, not by names: between two attentions all data passes through one
-node, and the last such node before an attention is what enters its layer.
+Layers are found by the structure of the graph, not by names: between two attentions all data passes through
+one node, and the last such node before an attention is the input of its layer.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from localspec.formats.files import read_json
 from localspec.formats.gguf.file import GgufFile
 
 ATTENTION = ("PagedAttentionExtension", "ScaledDotProductAttention")
-HIDDEN = "hidden"  # input: what goes from part to part, float32 [tokens, 1, width]
+HIDDEN = "hidden"  # input: the hidden states that go from part to part, float32 [tokens, 1, width]
 
 
 def check(model: Path, layer: int) -> None:
-    """Raise BadValue when a model says that it has too few layers for one to leave it after `layer` of them.
+    """Raise BadValue if a model has too few layers to exit after `layer` of them.
 
-    A folder says so in its config.json, a GGUF file in its header. A model that does not say is let pass.
+    The number is read from config.json or the GGUF header; a model without it passes.
     """
     if model.is_file():
         layers = GgufFile.open(model).value("block_count")
     else:
         config = model / "config.json"
-        found = read_json(config) if config.is_file() else {}
-        layers = (found.get("text_config") or found).get("num_hidden_layers")
+        values = read_json(config) if config.is_file() else {}
+        layers = (values.get("text_config") or values).get("num_hidden_layers")
     if isinstance(layers, int) and layer >= layers:
         raise no_such_layer(layer, layers)
 
 
 class Parts(NamedTuple):
-    """Three models that are one when they run in turn; each weight is in one of them."""
+    """Three models that equal the whole one when run in turn; each weight is in one of them."""
 
-    first: Any  # token ids -> what leaves the exit's layer
-    rest: Any  # that -> what leaves the last layer
-    head: Any  # that -> logits: the last norm and the product with the vocabulary
+    first: Any  # token ids -> hidden states after the exit layer
+    rest: Any  # those -> hidden states after the last layer
+    head: Any  # those -> logits: the last norm and the product with the vocabulary
 
 
 def split(model: Any, layer: int) -> Parts:
-    """Return the parts of `model`, a paged graph with all rows, cut after `layer` layers; it is used up.
+    """Split `model`, a paged graph with logits for all tokens, after `layer` layers; `model` is consumed.
 
-    What goes from part to part is the input HIDDEN of the later one.
-    Raises BadValue when there is no such layer, UnsupportedModel when its layers cannot be told apart.
+    Each later part has the hidden states of the earlier one as its input HIDDEN. Raises BadValue if there is
+    no such layer, UnsupportedModel if its layers cannot be told apart.
     """
-    entering = residual(model)
-    if not 0 < layer < len(entering) - 1:
-        raise no_such_layer(layer, len(entering) - 1)
+    stream = residual(model)
+    if not 0 < layer < len(stream) - 1:
+        raise no_such_layer(layer, len(stream) - 1)
     import openvino as ov
     from openvino import opset13 as ops
 
-    early, late = entering[layer], entering[-1]
+    early, late = stream[layer], stream[-1]
     logits = model.output("logits").get_node()
     first, rest = ops.result(early), ops.result(late)
-    into_rest, into_head = _entered(early, first), _entered(late, rest)
+    into_rest, into_head = _detach(early, first), _detach(late, rest)
     return Parts(
         ov.Model([first], _parameters(first), "first"),
         ov.Model([rest], [into_rest, *_parameters(rest, into_rest)], "rest"),
@@ -64,8 +64,8 @@ def split(model: Any, layer: int) -> Parts:
 
 
 def residual(model: Any) -> list[Any]:
-    """Return the outputs that enter each layer of a graph, and the one that leaves the last."""
-    nodes = _between(model)
+    """Return the input of each layer of a graph, and the output of the last."""
+    nodes = _main_path(model)
     cuts = _cuts(nodes)
     before, at = [], -1
     for node in nodes:
@@ -75,7 +75,7 @@ def residual(model: Any) -> list[Any]:
     steps = {after - earlier for earlier, after in zip(before, before[1:], strict=False)}
     if len(steps) != 1 or before[0] < 0 or before[-1] + max(steps) >= len(cuts):
         raise UnsupportedModel("The layers of this model cannot be told apart", "Run it without an exit")
-    return [cuts[place].output(0) for place in (*before, before[-1] + steps.pop())]
+    return [cuts[index].output(0) for index in (*before, before[-1] + steps.pop())]
 
 
 def attentions(model: Any) -> list[Any]:
@@ -83,8 +83,8 @@ def attentions(model: Any) -> list[Any]:
     return [node for node in model.get_ordered_ops() if node.get_type_name() in ATTENTION]
 
 
-def _between(model: Any) -> list[Any]:
-    """Return the nodes on the ways from the token ids to the logits, in order; shapes are no way."""
+def _main_path(model: Any) -> list[Any]:
+    """Return the nodes on the paths from the token ids to the logits, in order; shapes do not count."""
     nodes = [node for node in model.get_ordered_ops() if node.get_type_name() != "ShapeOf"]
     reached = {model.input("input_ids").get_node()}
     for node in nodes:
@@ -98,24 +98,24 @@ def _between(model: Any) -> list[Any]:
 
 
 def _cuts(nodes: list[Any]) -> list[Any]:
-    """Return those of `nodes`, which are in order, that all ways from the first to the last go through."""
-    place = {node: at for at, node in enumerate(nodes)}
-    reach = 0  # the furthest reader of what came before
-    found = []
+    """Return the `nodes`, which are in order, that every path from the first to the last passes."""
+    index = {node: at for at, node in enumerate(nodes)}
+    reach = 0  # the furthest reader of the nodes so far
+    cuts = []
     for at, node in enumerate(nodes):
         if reach <= at:
-            found.append(node)
+            cuts.append(node)
         readers = (port.get_node() for output in node.outputs() for port in output.get_target_inputs())
-        reach = max([reach, *(place.get(reader, 0) for reader in readers)])
-    return found
+        reach = max([reach, *(index.get(reader, 0) for reader in readers)])
+    return cuts
 
 
 def _sources(node: Any) -> list[Any]:
     return [port.get_source_output().get_node() for port in node.inputs()]
 
 
-def _entered(output: Any, result: Any) -> Any:
-    """Return a new parameter HIDDEN that all readers of `output` but `result` read in its place."""
+def _detach(output: Any, result: Any) -> Any:
+    """Return a new parameter HIDDEN that replaces `output` for all its readers except `result`."""
     from openvino import opset13 as ops
 
     parameter = ops.parameter(output.get_partial_shape(), output.get_element_type(), name=HIDDEN)
@@ -127,13 +127,13 @@ def _entered(output: Any, result: Any) -> Any:
 
 
 def _parameters(result: Any, *known: Any) -> list[Any]:
-    """Return the parameters that `result` depends on, but for the `known` ones."""
-    seen, waiting, found = {result, *known}, [result], []
+    """Return the parameters that `result` depends on, except the `known` ones."""
+    seen, waiting, parameters = {result, *known}, [result], []
     while waiting:
         for node in _sources(waiting.pop()):
             if node not in seen:
                 seen.add(node)
                 waiting.append(node)
                 if node.get_type_name() == "Parameter":
-                    found.append(node)
-    return found
+                    parameters.append(node)
+    return parameters

@@ -1,12 +1,12 @@
-"""Matrix products of an OpenVINO graph, with weights as a GGUF file has them.
+"""Matrix products of an OpenVINO graph, with the weights of a GGUF file.
 
-The plug-ins have a fast path for four-bit codes with a scale and an integer zero point a group. The minimum
-of Q4_1 and Q4_K is not a whole number of steps: rounding it there costs 9 to 21 % perplexity (measured). So
+The plug-ins have a fast path for 4-bit codes with a scale and an integer zero point per group. The offset of
+Q4_1 and Q4_K is no multiple of the scale: rounding it to one costs 9 to 21 % perplexity (measured). So
 
-    W x = scale (codes - zero) x - rest x,    rest = minimum - zero * scale, one number a group
+    W x = scale (codes - zero) x - rest x,    rest = offset - zero * scale, one number per group
         = the fast product               - rest (sum of x over each group)
 
-and the second product is an eighth of the first one's bytes.
+and the second product has an eighth of the first one's bytes.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from numpy.typing import NDArray
 from localspec.formats.gguf.quants import Affine
 from localspec.formats.graph.weights import GROUP
 
-Node = Any  # openvino.Node; its stubs know too little of the operators
+Node = Any  # openvino.Node; its stubs lack the operators
 
 
 class Linear:
-    """Makes the products of one graph."""
+    """Builds the matrix products of one graph."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Node] = {}
 
     def table(self, weights: Affine) -> Node:
-        """Return the matrix [rows, columns] in float32, for a lookup; it must have no minima."""
-        assert weights.minimum is None
+        """Return the matrix [rows, columns] in float32, for a lookup; it must have no offsets."""
+        assert weights.offset is None
         return self._matrix(weights, None)
 
     def product(self, x: Node, weights: Affine, bias: NDArray[np.float32] | None = None) -> Node:
         """Return x [..., columns] times the transposed weights, plus `bias` [rows]."""
         from openvino import opset13 as ops
 
-        if weights.minimum is None:
+        if weights.offset is None:
             y = ops.matmul(x, self._matrix(weights, None), False, True)
         else:
-            steps = weights.minimum / np.where(weights.scale == 0, np.float32(1), weights.scale)
+            steps = weights.offset / np.where(weights.scale == 0, np.float32(1), weights.scale)
             zero = np.rint(steps).clip(0, 15)
-            rest = ops.constant((zero * weights.scale - weights.minimum).astype(np.float16))
+            rest = ops.constant((zero * weights.scale - weights.offset).astype(np.float16))
             y = ops.matmul(x, self._matrix(weights, zero.astype(np.uint8)), False, True)
             y = ops.add(y, ops.matmul(self._group_sums(x), ops.convert(rest, "f32"), False, True))
         return y if bias is None else ops.add(y, ops.constant(bias.reshape(1, 1, -1)))
 
     def _matrix(self, weights: Affine, zero: NDArray[np.uint8] | None) -> Node:
-        """Return scale * (codes - zero) as [rows, columns], in the form that the plug-ins keep compressed."""
+        """Return scale * (codes - zero) [rows, columns], in the pattern that the plug-ins keep compressed."""
         from openvino import opset13 as ops
 
         if weights.bits == 16:
@@ -67,7 +67,7 @@ class Linear:
         return ops.convert(flat, "f32")
 
     def _group_sums(self, x: Node) -> Node:
-        """Return the sums of x [..., columns] over each group, made once for each x."""
+        """Return the sums of x [..., columns] over each group, one node per x."""
         from openvino import opset13 as ops
 
         name = x.get_node().get_friendly_name() if hasattr(x, "get_node") else x.get_friendly_name()
@@ -78,7 +78,7 @@ class Linear:
 
 
 def four_bits(codes: NDArray[Any], kind: str) -> Node:
-    """Return a constant of four-bit `codes`, two a byte, the first in the low half."""
+    """Return a constant of 4-bit `codes`, two per byte, the first in the low half."""
     import openvino as ov
     from openvino import opset13 as ops
 

@@ -1,7 +1,7 @@
-"""A stateful OpenVINO graph becomes one over a paged KV cache that the caller owns.
+"""Convert a stateful OpenVINO graph to one over a paged KV cache that the caller owns.
 
-After it a text's keys and values are rows in blocks: a rewind is a smaller number, and one pass reads any
-number of tokens behind any number of kept ones.
+Keys and values are then rows in blocks: a rewind only lowers a number, and one pass reads any number of
+tokens after any number of cached ones.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import Any
 
 from localspec.errors import BrokenModel, UnsupportedModel
 
-ROWS = "logit_rows"  # input: which of a pass's tokens get logits, int32 [rows]
+ROWS = "logit_rows"  # input: the tokens of a pass that get logits, int32 [rows]
 
 
 def read_paged(graph: Path, *, hidden: bool = False) -> Any:
     """Return the openvino.Model of `graph` over a paged cache, with an input ROWS before its head.
 
-    With `hidden` it has a second output: what enters the head, of all tokens [tokens, 1, width] in float32.
-    Raises BrokenModel for files that cannot be read and UnsupportedModel for a graph without attention state.
+    With `hidden` it has a second output: all tokens' hidden states before the head, [tokens, 1, width] in
+    float32. Raises BrokenModel for files that cannot be read, UnsupportedModel for a graph without attention
+    state.
     """
     model = read_all_rows(graph)
     gather_rows(model, hidden=hidden)
@@ -26,7 +27,7 @@ def read_paged(graph: Path, *, hidden: bool = False) -> Any:
 
 
 def read_all_rows(graph: Path) -> Any:
-    """Return what `read_paged` does, with logits after every token of a pass; raises as it does."""
+    """Return the graph over a paged cache, with logits for every token of a pass; raises as `read_paged`."""
     from openvino._offline_transformations import paged_attention_transformation
 
     model = read_stateful(graph)
@@ -38,34 +39,35 @@ def read_all_rows(graph: Path) -> Any:
 
 
 def read_stateful(graph: Path) -> Any:
-    """Return the openvino.Model of `graph`, which keeps its own state; raises as `read_paged` does."""
+    """Return the openvino.Model of `graph` with its own state; raises as `read_paged`."""
     import openvino as ov
 
     try:
         model = ov.Core().read_model(graph)
     except RuntimeError as error:
-        raise BrokenModel(f"`{graph}` cannot be read: {first_line(error)}", "Download the model again") from None
+        what = f"`{graph}` cannot be read: {first_line(error)}"
+        raise BrokenModel(what, "Download the model again") from None
     if not model.get_sinks():
-        raise UnsupportedModel(f"`{graph}` keeps no state", "Export it with a key-value cache")
+        raise UnsupportedModel(f"`{graph}` has no state", "Export it with a KV cache")
     return model
 
 
 def gather_rows(model: Any, *, hidden: bool = False) -> None:
-    """Let the head see the tokens in ROWS alone: a prompt of 500 tokens needs no 500 x vocab logits."""
+    """Compute logits only for the tokens in ROWS: a prompt of 500 tokens needs no 500 x vocab logits."""
     import numpy as np
     import openvino as ov
     from openvino import opset13 as ops
 
     rows = ops.parameter(ov.PartialShape([-1]), ov.Type.i32, name=ROWS)
     rows.output(0).get_tensor().set_names({ROWS})
-    entering = _head(model).input_value(0)
-    readers = list(entering.get_target_inputs())
-    chosen = ops.gather(entering, rows, ops.constant(np.int32(0)))
+    hidden_states = _head(model).input_value(0)
+    readers = list(hidden_states.get_target_inputs())
+    chosen = ops.gather(hidden_states, rows, ops.constant(np.int32(0)))
     for reader in readers:
         reader.replace_source_output(chosen.output(0))
     model.add_parameters([rows])
     if hidden:
-        model.add_results([ops.result(ops.convert(entering, "f32"))])
+        model.add_results([ops.result(ops.convert(hidden_states, "f32"))])
     model.validate_nodes_and_infer_types()
 
 
@@ -82,7 +84,7 @@ def _constant(node: Any) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an OpenVINO error says, without the places in its source."""
+    """Return the message of an OpenVINO error, without its source locations."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("Exception from", "Check '"))]
-    return (telling or lines or [type(error).__name__])[-1]
+    messages = [line for line in lines if not line.startswith(("Exception from", "Check '"))]
+    return (messages or lines or [type(error).__name__])[-1]

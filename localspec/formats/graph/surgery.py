@@ -1,7 +1,7 @@
-"""A stateful OpenVINO graph loses layers, or rows of its head that need not be guessed; without torch.
+"""Remove layers of a stateful OpenVINO graph, or rows of its head; without torch.
 
-Layers are found by the shape of the graph (see split.py), so graphs of any exporter will do. What is left
-computes what it did: the rows of the tokens that are kept are the same to the last bit.
+Layers are found by the structure of the graph (see layer_split.py), so graphs of any exporter work. What is
+left computes the same as before: the logits of the kept tokens are bit-identical.
 """
 
 from __future__ import annotations
@@ -16,41 +16,39 @@ from localspec.errors import UnsupportedModel, no_such_layer
 from localspec.formats.graph.layer_split import attentions, residual
 from localspec.formats.graph.linear import four_bits
 
-NEVER = np.float32(
-    -65504
-)  # the logit of a token that is never guessed: float16's least, as infinities spread
+NEVER = np.float32(-65504)  # the logit of a removed token: the lowest float16, because -inf could become NaN
 ELEMENTWISE = ("Add", "Subtract", "Multiply", "Divide")
 
 
-def layers_of(model: Any) -> int:
-    """Return how many layers a graph has; raises UnsupportedModel when they cannot be told apart."""
+def count_layers(model: Any) -> int:
+    """Return the number of layers; raises UnsupportedModel if they cannot be told apart."""
     return len(residual(model)) - 1
 
 
 def drop_layers(model: Any, dropped: Collection[int]) -> None:
-    """Take the layers `dropped`, from 0, out of `model`: what enters one goes on to the next that is kept.
+    """Remove the layers `dropped`, counted from 0: the input of each goes to the next kept layer.
 
-    Raises BadValue for a layer that is not there, UnsupportedModel when layers cannot be told apart.
+    Raises BadValue for a layer that does not exist, UnsupportedModel if layers cannot be told apart.
     """
-    entering, found = residual(model), attentions(model)
+    stream, attention = residual(model), attentions(model)
     for layer in dropped:
-        if not 0 <= layer < len(found):
-            raise no_such_layer(layer, len(found))
-    stream = {port.get_node() for port in entering}
-    dead = {name for layer in dropped for name in _states(found[layer], stream)}
-    passing = entering[0]
-    for layer, leaving in enumerate(entering[1:]):
+        if not 0 <= layer < len(attention):
+            raise no_such_layer(layer, len(attention))
+    nodes = {port.get_node() for port in stream}
+    dead = {name for layer in dropped for name in _states(attention[layer], nodes)}
+    current = stream[0]
+    for layer, output in enumerate(stream[1:]):
         if layer in dropped:
-            for reader in leaving.get_target_inputs():
-                reader.replace_source_output(passing)
+            for reader in output.get_target_inputs():
+                reader.replace_source_output(current)
         else:
-            passing = leaving
-    _forget(model, dead)
+            current = output
+    _remove_variables(model, dead)
     model.validate_nodes_and_infer_types()
 
 
 def show_hidden(model: Any) -> list[str]:
-    """Add an output for what enters each layer and leaves the last, and return their names in order."""
+    """Add outputs for the input of each layer and the output of the last; return their names in order."""
     from openvino import opset13 as ops
 
     names = []
@@ -64,10 +62,10 @@ def show_hidden(model: Any) -> list[str]:
 
 
 def trim_head(model: Any, tokens: NDArray[np.int64]) -> None:
-    """Let the head of `model` compute the logits of `tokens` alone, ascending; all others get NEVER.
+    """Reduce the head of `model` to the logits of `tokens`, ascending; all others get NEVER.
 
-    The logits keep their width, so that nothing that reads them needs to know; the embedding stays whole.
-    Raises UnsupportedModel for a head that is no product with weights by row.
+    The logits keep their width, so their readers need no change; the embedding stays complete. Raises
+    UnsupportedModel for a head that is no product with one row of weights per token.
     """
     from openvino import opset13 as ops
 
@@ -75,11 +73,11 @@ def trim_head(model: Any, tokens: NDArray[np.int64]) -> None:
     logits = result.input_value(0)
     vocab = int(logits.get_partial_shape()[-1].get_length())
     trimmed = _trimmed(logits, vocab, tokens)
-    place = np.full(vocab, len(tokens), np.int32)
-    place[tokens] = np.arange(len(tokens), dtype=np.int32)
+    index = np.full(vocab, len(tokens), np.int32)
+    index[tokens] = np.arange(len(tokens), dtype=np.int32)
     edge = [np.zeros(3, np.int64), np.array([0, 0, 1], np.int64)]
     padded = ops.pad(trimmed, *map(ops.constant, edge), "constant", ops.constant(NEVER))
-    whole = ops.gather(padded, ops.constant(place), ops.constant(np.int32(2)))
+    whole = ops.gather(padded, ops.constant(index), ops.constant(np.int32(2)))
     names = logits.get_names()
     result.input(0).replace_source_output(whole.output(0))
     logits.get_tensor().set_names(set())
@@ -89,22 +87,22 @@ def trim_head(model: Any, tokens: NDArray[np.int64]) -> None:
 
 def _states(attention: Any, stream: Collection[Any]) -> set[str]:
     """Return the names of the variables that hold the keys and values of an attention."""
-    waiting = [attention.input_value(place).get_node() for place in (1, 2)]
-    seen, found = set(stream), set()
+    waiting = [attention.input_value(port).get_node() for port in (1, 2)]
+    seen, names = set(stream), set()
     while waiting:
         node = waiting.pop()
         if node in seen or node.get_type_name() == "ShapeOf":
             continue
         seen.add(node)
         if node.get_type_name() == "ReadValue":
-            found.add(node.get_variable_id())
+            names.add(node.get_variable_id())
         else:
             waiting += [port.get_source_output().get_node() for port in node.inputs()]
-    return found
+    return names
 
 
-def _forget(model: Any, dead: Collection[str]) -> None:
-    """Take variables out of a model; who asked one for the length of the past asks one that is kept."""
+def _remove_variables(model: Any, dead: Collection[str]) -> None:
+    """Remove variables; readers that took the length of the past from one take it from a kept one."""
     states = {
         node.get_variable_id(): node
         for node in model.get_ordered_ops()
@@ -123,7 +121,7 @@ def _forget(model: Any, dead: Collection[str]) -> None:
 
 
 def _trimmed(output: Any, vocab: int, tokens: NDArray[np.int64]) -> Any:
-    """Return what makes `output` [batch, tokens, vocab], for some tokens alone."""
+    """Return a copy of the node of `output` [batch, tokens, vocab], reduced to some tokens."""
     from openvino import opset13 as ops
 
     node = output.get_node()
@@ -143,12 +141,12 @@ def _trimmed(output: Any, vocab: int, tokens: NDArray[np.int64]) -> Any:
     raise UnsupportedModel(f"The head of this model ends in `{kind}`", "Keep all tokens")
 
 
-def _copied(output: Any, of: Callable[[Any], Any]) -> Any:
-    """Return a copy of the weights behind `output`, each constant replaced by what `of` makes of it."""
+def _copied(output: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of the weights behind `output`, each constant replaced by `change` of it."""
     node = output.get_node()
     if node.get_type_name() == "Constant":
-        return of(node)
-    return _like(node, [_copied(port.get_source_output(), of) for port in node.inputs()])
+        return change(node)
+    return _like(node, [_copied(port.get_source_output(), change) for port in node.inputs()])
 
 
 def _like(node: Any, inputs: list[Any]) -> Any:
@@ -164,11 +162,11 @@ def _like(node: Any, inputs: list[Any]) -> Any:
         return ops.reshape(*inputs, node.get_attributes().get("special_zero", False))
     if kind in ELEMENTWISE:
         return getattr(ops, kind.lower())(*inputs)
-    raise UnsupportedModel(f"The weights of the head go through `{kind}`", "Keep all tokens")
+    raise UnsupportedModel(f"The weights of this model's head pass through `{kind}`", "Keep all tokens")
 
 
 def _rows(constant: Any, vocab: int, tokens: NDArray[np.int64]) -> Any:
-    """Return a constant of weights with the rows of `tokens`; a shape that counts the rows counts fewer."""
+    """Return a constant of weights with the rows of `tokens` only; a shape gets the new number of rows."""
     import openvino as ov
     from openvino import opset13 as ops
 
@@ -189,7 +187,7 @@ def _rows(constant: Any, vocab: int, tokens: NDArray[np.int64]) -> Any:
 
 
 def _columns(constant: Any, vocab: int, tokens: NDArray[np.int64]) -> Any:
-    """Return a constant that is added or multiplied to logits, for some tokens."""
+    """Return a constant that is added to or multiplied with logits, reduced to some tokens."""
     from openvino import opset13 as ops
 
     shape = list(constant.get_output_shape(0))

@@ -1,6 +1,6 @@
-"""A decoder's tensors under one set of names, whatever file they come from.
+"""A decoder's tensors under uniform names, whatever file they come from.
 
-Names are llama.cpp's without `.weight`: `token_embd`, `blk.0.attn_q`, `output_norm` ...
+The names are llama.cpp's without `.weight`: `token_embd`, `blk.0.attn_q`, `output_norm` ...
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, Affine, unpack
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 
-ROWS = 2048  # rows of a matrix that a thread has in memory as float32 at a time
+ROWS = 2048  # rows of a matrix that a thread holds in float32 at a time
 GROUP = 32  # columns that share a scale
 LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
-EXACT = ("Q4_0", "Q5_0", "Q8_0")  # kept as they are: codes and one scale for GROUP columns
-WITH_MINIMA = ("Q4_1", "Q4_K")
-BEYOND = "The weights hold numbers that are too large or not finite"
+EXACT = ("Q4_0", "Q5_0", "Q8_0")  # stored unchanged: codes, and one scale for GROUP columns
+WITH_OFFSETS = ("Q4_1", "Q4_K")
+OUT_OF_RANGE = "The weights hold numbers that are too large or not finite"
 
 T = TypeVar("T")
 
 
 class Weights(Protocol):
-    """What the graph asks of a model file."""
+    """The tensors of a model file, as the graph builder reads them."""
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a tensor of that name (with its suffix)."""
+        """Tell whether there is a tensor of that name, suffix included."""
 
     def vector(self, name: str) -> NDArray[np.float32]:
-        """Return a norm or a bias (name with its suffix)."""
+        """Return a norm or a bias by its name, suffix included."""
 
     def matrix(self, name: str) -> Affine:
-        """Return a matrix [rows, groups, GROUP] in four bits as stored, or in eight bits."""
+        """Return a matrix [rows, groups, GROUP] in 4 bits as stored, or in 8 bits."""
 
     def table(self, name: str) -> Affine:
-        """Return a matrix without minima, for a lookup."""
+        """Return a matrix without offsets, for a lookup."""
 
 
 class GgufWeights:
-    """Tensors of a GGUF file; with `minima` four-bit formats keep theirs, else those take eight bits.
+    """Tensors of a GGUF file; with `offsets` Q4_1 and Q4_K stay in 4 bits, else they get 8.
 
-    `plain` weights are all in float16: what they stand for, for who quantizes them anew.
+    With `plain` all are dequantized to float16, for a later quantization.
     """
 
-    def __init__(self, file: GgufFile, *, minima: bool, plain: bool = False) -> None:
+    def __init__(self, file: GgufFile, *, offsets: bool, plain: bool = False) -> None:
         self._file = file
         self._plain = plain
-        self._kept = (*EXACT, *WITH_MINIMA) if minima else EXACT
+        self._kept = (*EXACT, *WITH_OFFSETS) if offsets else EXACT
 
     def has(self, name: str) -> bool:
         """Tell whether there is a tensor of that name."""
@@ -65,11 +65,11 @@ class GgufWeights:
         return self._values(name, self._file.raw(name)).reshape(-1)
 
     def matrix(self, name: str) -> Affine:
-        """Return a matrix as it is stored, or in eight bits a value."""
+        """Return a matrix as stored, or in 8 bits."""
         return self._matrix(f"{name}.weight", self._kept)
 
     def table(self, name: str) -> Affine:
-        """Return a matrix as it is stored unless it has minima, else in eight bits a value."""
+        """Return a matrix as stored unless it has offsets, else in 8 bits."""
         return self._matrix(f"{name}.weight", EXACT)
 
     def _matrix(self, name: str, kept: tuple[str, ...]) -> Affine:
@@ -82,7 +82,7 @@ class GgufWeights:
         return eight_bits(lambda rows: self._values(name, raw[rows]), len(raw))
 
     def _values(self, name: str, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return rows as float32, through our own readers or gguf's for the formats that are not affine."""
+        """Dequantize rows to float32, with gguf's own code for the formats that are not affine."""
         kind = self._file.tensors[name].kind
         affine = unpack(kind, raw)
         if affine is not None:
@@ -98,30 +98,30 @@ class GgufWeights:
 
 
 class FolderWeights:
-    """Tensors of a Hugging Face folder, each matrix in eight bits a value, or `plain` ones in float16."""
+    """Tensors of a Hugging Face folder, matrices in 8 bits, or with `plain` in float16."""
 
     def __init__(self, folder: SafetensorsFolder, *, plain: bool = False) -> None:
         self._folder = folder
-        self._rounded = sixteen_bits if plain else eight_bits
+        self._converted = sixteen_bits if plain else eight_bits
         self._tied = bool(folder.config.get("tie_word_embeddings"))
 
     def has(self, name: str) -> bool:
         """Tell whether there is a tensor of that name."""
         if name == "output.weight" and self._tied:
             return False
-        return _theirs(name) in self._folder.tensors
+        return hf_name(name) in self._folder.tensors
 
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""
-        _need(self._folder, _theirs(name))
-        return self._folder.array(_theirs(name))
+        _need(self._folder, hf_name(name))
+        return self._folder.array(hf_name(name))
 
     def matrix(self, name: str) -> Affine:
-        """Return a matrix in eight bits a value, or in sixteen."""
-        theirs = _theirs(name + ".weight")
-        _need(self._folder, theirs)
-        values = self._folder.array(theirs)
-        return self._rounded(lambda rows: values[rows], len(values))
+        """Return a matrix in 8 bits, or in float16."""
+        full_name = hf_name(name + ".weight")
+        _need(self._folder, full_name)
+        values = self._folder.array(full_name)
+        return self._converted(lambda rows: values[rows], len(values))
 
     table = matrix
 
@@ -134,27 +134,27 @@ class StateWeights:
 
     def has(self, name: str) -> bool:
         """Tell whether there is a tensor of that name."""
-        return not (name == "output.weight" and self._tied) and _theirs(name) in self._state
+        return not (name == "output.weight" and self._tied) and hf_name(name) in self._state
 
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""
-        return self._state[_theirs(name)]
+        return self._state[hf_name(name)]
 
     def matrix(self, name: str) -> Affine:
         """Return a matrix in float16."""
-        values = self._state[_theirs(name + ".weight")]
+        values = self._state[hf_name(name + ".weight")]
         return sixteen_bits(lambda rows: values[rows], len(values))
 
     table = matrix
 
 
 def eight_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Affine:
-    """Round the `values` of some rows, all `rows` in turn, to int8 codes with one scale a group.
+    """Quantize a matrix of `rows` rows, whose slices `values` returns, to int8 with one scale per group.
 
-    A value is off by 1/254 of its group's largest at most, or by 4e-6 where that is more: scales are float16.
+    A value is off by at most 1/254 of its group's largest, or 4e-6 if that is more: scales are float16.
     Raises BrokenModel for values that are not finite or beyond that range.
     """
-    pieces = _in_pieces(lambda rows: _rounded(values(rows)), rows)
+    pieces = _in_slices(lambda rows: _quantized(values(rows)), rows)
     return Affine(
         8,
         np.concatenate([codes for codes, _ in pieces]),
@@ -164,30 +164,30 @@ def eight_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Aff
 
 
 def sixteen_bits(values: Callable[[slice], NDArray[np.float32]], rows: int) -> Affine:
-    """Return the `values` of some rows, all `rows` in turn, as float16 "codes" with scales of 1."""
-    codes = np.concatenate(_in_pieces(lambda rows: _halved(values(rows)), rows))
+    """Return a matrix of `rows` rows, whose slices `values` returns, as float16 "codes" with scales of 1."""
+    codes = np.concatenate(_in_slices(lambda rows: _float16(values(rows)), rows))
     return Affine(16, codes, np.ones(codes.shape[:2], np.float32), None)
 
 
-def _in_pieces(of: Callable[[slice], T], rows: int) -> list[T]:
+def _in_slices(convert: Callable[[slice], T], rows: int) -> list[T]:
     slices = [slice(at, min(at + ROWS, rows)) for at in range(0, rows, ROWS)]
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(of, slices))
+        return list(pool.map(convert, slices))
 
 
-def _halved(values: NDArray[np.float32]) -> NDArray[np.float16]:
-    found = values.astype(np.float16)
-    if not np.isfinite(found).all():
-        raise BrokenModel(BEYOND, "Download the model again")
-    return found.reshape(len(values), -1, GROUP)
+def _float16(values: NDArray[np.float32]) -> NDArray[np.float16]:
+    halves = values.astype(np.float16)
+    if not np.isfinite(halves).all():
+        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+    return halves.reshape(len(values), -1, GROUP)
 
 
-def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def _quantized(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     groups = values.reshape(len(values), -1, GROUP)
     largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
     if not (largest < LARGEST).all():
-        raise BrokenModel(BEYOND, "Download the model again")
-    scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as it will be stored
+        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+    scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as stored
     steps = groups * (np.float32(1) / np.where(scale == 0, np.float32(1), scale))[..., None]
     return np.rint(steps, out=steps).clip(-127, 127).astype(np.int8), scale
 
@@ -197,7 +197,7 @@ def _need(source: GgufFile | SafetensorsFolder, name: str) -> None:
         raise BrokenModel(f"`{source.path}` has no tensor `{name}`", "Download it again")
 
 
-THEIRS = {
+HF_NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
@@ -215,10 +215,10 @@ THEIRS = {
 }
 
 
-def _theirs(name: str) -> str:
+def hf_name(name: str) -> str:
     """Return Hugging Face's name of a tensor."""
-    found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
-    assert found is not None, name
-    layer, part, suffix = found.groups()
+    match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
+    assert match is not None, name
+    layer, part, suffix = match.groups()
     prefix = "" if layer is None else f"model.layers.{layer}."
-    return f"{prefix}{THEIRS[part]}.{suffix}"
+    return f"{prefix}{HF_NAMES[part]}.{suffix}"

@@ -1,1 +1,1 @@
-"""Hugging Face folders: safetensors, and transformers models."""
+"""Hugging Face folders, and transformers models."""

@@ -15,9 +15,9 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.files import mapped, read_json, truncated, weight_files
 from localspec.formats.tensors import TensorInfo
 
-LONGEST_HEADER = 100_000_000  # bytes; the limit of the format's own reader
+MAX_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 
-# Bytes a value, and the numpy type to read it as. bfloat16 is the upper half of a float32.
+# Bytes per value, and the numpy type to read it as. bfloat16 is the upper half of a float32.
 KINDS = {
     "F64": (8, "<f8"),
     "F32": (4, "<f4"),
@@ -33,15 +33,15 @@ KINDS = {
 
 
 class SafetensorsFolder:
-    """The weights of a folder, mapped: nothing but the headers is read until a tensor is asked for."""
+    """The memory-mapped weights of a folder: only headers are read before a tensor is used."""
 
     def __init__(
         self, path: Path, config: dict[str, Any], shards: dict[Path, tuple[mmap.mmap, dict[str, TensorInfo]]]
     ) -> None:
         self.path = path
         self.config = config
-        self.tensors = {name: info for _, found in shards.values() for name, info in found.items()}
-        self._data = {name: data for data, found in shards.values() for name in found}
+        self.tensors = {name: info for _, tensors in shards.values() for name, info in tensors.items()}
+        self._data = {name: data for data, tensors in shards.values() for name in tensors}
 
     @classmethod
     def open(cls, path: Path) -> SafetensorsFolder:
@@ -55,21 +55,21 @@ class SafetensorsFolder:
 
     @property
     def architecture(self) -> str:
-        """The model family as Hugging Face calls it, such as `llama` or `qwen2`."""
+        """The model family by Hugging Face's name, such as `llama` or `qwen2`."""
         name = self.config.get("model_type")
         if not isinstance(name, str) or not name:
-            raise BrokenModel(f"`{self.path / 'config.json'}` does not say which `model_type` it has")
+            raise BrokenModel(f"`{self.path / 'config.json'}` has no `model_type`")
         return name
 
     def value(self, key: str, default: Any = None) -> Any:
-        """Look up a value of config.json."""
+        """Return a value of config.json."""
         return self.config.get(key, default)
 
     def array(self, name: str) -> NDArray[np.float32]:
-        """Return a tensor in float32, a copy of its own shape."""
+        """Return a copy of a tensor in float32."""
         info = self.tensors[name]
         if info.kind not in KINDS:
-            raise UnsupportedModel(f"`{name}` in `{self.path}` has the tensor type {info.kind}")
+            raise UnsupportedModel(f"`{name}` in `{self.path}` has the unsupported tensor type {info.kind}")
         values = np.frombuffer(
             self._data[name], KINDS[info.kind][1], count=math.prod(info.shape), offset=info.offset
         )
@@ -91,11 +91,11 @@ def _read_shard(path: Path) -> tuple[mmap.mmap, dict[str, TensorInfo]]:
 
 
 def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
-    """Return the header and where the data start."""
+    """Return the header and the position where the data start."""
     if len(data) < 8:
         raise truncated(path, "the header", 8, len(data))
     length = int.from_bytes(data[:8], "little")
-    if length > LONGEST_HEADER:
+    if length > MAX_HEADER:
         raise BrokenModel(f"`{path}` is not a safetensors file", "Download it again")
     if 8 + length > len(data):
         raise truncated(path, "the header", 8 + length, len(data))
@@ -104,7 +104,7 @@ def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
     except (ValueError, RecursionError):
         raise BrokenModel(f"`{path}` is damaged: its header is not JSON", "Download it again") from None
     if not isinstance(header, dict):
-        raise BrokenModel(f"`{path}` is damaged: its header is no JSON object", "Download it again")
+        raise BrokenModel(f"`{path}` is damaged: its header is not a JSON object", "Download it again")
     return header, 8 + length
 
 
@@ -113,11 +113,11 @@ def _info(path: Path, name: str, entry: Any, start: int) -> TensorInfo:
         kind, shape = entry["dtype"], tuple(entry["shape"])
         first, end = entry["data_offsets"]
     except (KeyError, TypeError, ValueError):
-        raise BrokenModel(f"`{path}` is damaged: `{name}` has no type, shape or place") from None
+        raise BrokenModel(f"`{path}` is damaged: `{name}` has no type, shape or offsets") from None
     numbers = (*shape, first, end)
     if not isinstance(kind, str) or any(type(number) is not int or number < 0 for number in numbers):
-        raise BrokenModel(f"`{path}` is damaged: the place of `{name}` is no number")
+        raise BrokenModel(f"`{path}` is damaged: the shape or offsets of `{name}` are not numbers")
     needed = math.prod(shape) * KINDS[kind][0] if kind in KINDS else end - first
     if end - first != needed:
-        raise BrokenModel(f"`{path}` is damaged: `{name}` needs {needed:,} bytes and has {end - first:,}")
+        raise BrokenModel(f"`{path}` is damaged: `{name}` has {end - first:,} bytes, expected {needed:,}")
     return TensorInfo(name, shape, kind, start + first, needed)

@@ -1,4 +1,4 @@
-"""Render a conversation into a prompt, exactly as Hugging Face renders a model's chat template."""
+"""Render a conversation with a model's chat template, exactly as transformers does."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Message = Mapping[str, Any]
 class ChatTemplate:
     """A model's chat template.
 
-    `bos` and `eos` are the texts the template knows as `bos_token` and `eos_token`; `special` holds further
-    ones by name. A template that was shipped with a variant for tools gets it as `with_tools`.
+    `bos` and `eos` are the texts of `bos_token` and `eos_token` in the template; `special` holds further ones
+    by name. `with_tools` is the template's own variant for tools, if it has one.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **extra: Any,
     ) -> str:
-        """Return the prompt; raise ModelError with the template's own words when it refuses."""
+        """Return the prompt; raise ModelError with the template's own message if it rejects the conversation."""
         values = {
             **self.special,
             "messages": [_with_text(message) for message in messages],
@@ -57,8 +57,8 @@ class ChatTemplate:
         template = self._tools_template if tools else self._plain_template
         try:
             return template.render(values)
-        except Exception as error:  # a template is foreign code and may raise anything
-            raise _refused(error) from error
+        except Exception as error:  # a template may raise anything
+            raise _template_error(error) from error
 
     @cached_property
     def _plain_template(self) -> Template:
@@ -70,7 +70,7 @@ class ChatTemplate:
 
 
 def _with_text(message: Message) -> dict[str, Any]:
-    """Copy a message; one without content (a bare tool call) gets an empty text."""
+    """Copy a message; without content, as in a bare tool call, it gets an empty text."""
     return {**message, "content": "" if message.get("content") is None else message["content"]}
 
 
@@ -80,18 +80,18 @@ def _compiled(source: str) -> Template:
     try:
         return _environment().from_string(source)
     except TemplateError as error:
-        raise _refused(error) from error
+        raise _template_error(error) from error
 
 
-def _refused(error: Exception) -> ModelError:
+def _template_error(error: Exception) -> ModelError:
     return ModelError(
-        f"The model's chat template refused: {str(error) or type(error).__name__}",
+        f"The model's chat template failed: {str(error) or type(error).__name__}",
         "Read it with `localspec show --template`",
     )
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Set Jinja up as transformers' `render_jinja_template` does."""
+    """Configure Jinja as transformers' `render_jinja_template` does."""
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -111,7 +111,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Replace Jinja's own filter, which escapes what HTML would trip over."""
+    """Replace Jinja's own filter, which escapes characters for HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
@@ -123,12 +123,12 @@ def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
+def _now(format: str) -> str:
+    return datetime.now().strftime(format)
 
 
 def _generation_tag() -> Any:
-    """Make the tag that marks what the assistant said for training; here its body is just text."""
+    """Return the tag that marks assistant messages for training; here it renders its body unchanged."""
     from jinja2 import nodes
     from jinja2.ext import Extension
 
@@ -138,9 +138,9 @@ def _generation_tag() -> Any:
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.CallBlock(self.call_method("_same"), [], [], body).set_lineno(line)
+            return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
 
-        def _same(self, caller: Any) -> Any:
+        def _body(self, caller: Any) -> Any:
             return caller()
 
     return Generation

@@ -1,4 +1,4 @@
-"""A tokenizer as OpenVINO graphs, which OpenVINO GenAI reads beside a model; localspec itself needs none."""
+"""Export a tokenizer as OpenVINO graphs, for OpenVINO GenAI; localspec itself does not use them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAMES = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 
 
 def write(folder: Path) -> bool:
-    """Write the graphs of the folder's tokenizer.json into it; tell whether the libraries are there."""
+    """Write the graphs of the folder's tokenizer.json into it; return False if the libraries are missing."""
     try:
         import openvino as ov
         from openvino_tokenizers import convert_tokenizer

@@ -1,4 +1,4 @@
-"""What the tokens of two models stand for, so that one may guess for the other."""
+"""Build the translation between two tokenizers, so that one model can draft for the other."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from localspec.formats.tokenizer.token_bytes import MARK, Translation, Vocabular
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SPACE = "\u2581"  # what SentencePiece writes for a space
+SPACE = "\u2581"  # SentencePiece's space
 
-# How the tokens that end a turn are called, ahead of those that end a whole text.
+# The names of tokens that end a turn; they are preferred to those that end a whole text.
 _TURN = re.compile(r"im_end|eot_id|end_of_turn|end_of_utterance|<\|end\|>|EOT", re.IGNORECASE)
 _MARKS = re.compile(b"(%c[^%c]*%c)" % (MARK, MARK, MARK))
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Return the characters by which byte-level BPE writes bytes, each with its byte as a character.
+    """Return byte-level BPE's character code for each byte -> the byte as a character.
 
-    GPT-2's bytes_to_unicode: printable bytes are themselves, the others follow from 256 on.
+    This inverts GPT-2's bytes_to_unicode: printable bytes stand for themselves, the others for 256 and up.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    named = {byte: byte for byte in printable} | {byte: 256 + at for at, byte in enumerate(others)}
-    return {named[byte]: chr(byte) for byte in range(256)}
+    codes = {byte: byte for byte in printable} | {byte: 256 + at for at, byte in enumerate(others)}
+    return {codes[byte]: chr(byte) for byte in range(256)}
 
 
 _ALPHABET = _byte_alphabet()
 
 
 @dataclass(frozen=True)
-class Speaker:
-    """A model's tokenizer, the tokens that end an answer, and those that stand before every text."""
+class ModelTokenizer:
+    """A model's tokenizer, the tokens that end an answer, and those that begin every text."""
 
     name: str
     tokenizer: Tokenizer
@@ -59,44 +59,44 @@ class Speaker:
 
     @cached_property
     def end(self) -> int | None:
-        """The token that ends a turn, else the one that ends a text, None without either."""
+        """The token that ends a turn, else one that ends a text, else None."""
         stops = [stop for stop in self.stops if stop in self.texts]
         return next((stop for stop in stops if _TURN.search(self.texts[stop])), stops[0] if stops else None)
 
 
-def between(target: Speaker, draft: Speaker) -> Translation:
-    """Return what the tokens of a target and its draft have to do with each other.
+def build_translation(target: ModelTokenizer, draft: ModelTokenizer) -> Translation:
+    """Build the translation between a target's and its draft's tokens.
 
-    Special tokens are the same when their texts are, or when both end an answer; what else the target has of
-    them is its text to the draft. Those that stand before all texts of one of them are silent. Raises
+    Special tokens match if their texts do, or if both end an answer; the target's other special tokens are
+    plain text to the draft. Those that begin every text of either model have no bytes. Raises
     UnsupportedModel for a tokenizer whose tokens are not made of bytes.
     """
     names = _names(target, draft)
-    silent = {target.special[text]: b"" for text in _openings(target, draft) & target.special.keys()}
-    of_target = {token: mark(names[0][token]) for token in names[0]} | silent
-    of_draft = {token: mark(names[1][token]) if token in names[1] else None for token in draft.texts}
-    ends = frozenset(stop for stop in draft.stops if stop in draft.texts)
+    no_bytes = {target.special[text]: b"" for text in _openings(target, draft) & target.special.keys()}
+    of_target = {token: special_bytes(names[0][token]) for token in names[0]} | no_bytes
+    of_draft = {token: special_bytes(names[1][token]) if token in names[1] else None for token in draft.texts}
+    stop_tokens = frozenset(stop for stop in draft.stops if stop in draft.texts)
     return Translation(
         _vocabulary(target, {**_own_texts(target), **of_target}),
         _vocabulary(draft, of_draft),
         tuple(draft.first),
-        ends,
+        stop_tokens,
     ).prepared()
 
 
-def mark(name: str) -> bytes:
-    """Return how a special token of that name is spelled."""
+def special_bytes(name: str) -> bytes:
+    """Return the bytes that stand for the special token `name`."""
     return b"%c%s%c" % (MARK, name.encode(), MARK)
 
 
-def _own_texts(speaker: Speaker) -> dict[int, bytes]:
-    return {token: text.encode() for token, text in speaker.texts.items()}
+def _own_texts(model: ModelTokenizer) -> dict[int, bytes]:
+    return {token: text.encode() for token, text in model.texts.items()}
 
 
-def _names(target: Speaker, draft: Speaker) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the names of the special tokens that both have, by the target's numbers and by the draft's."""
+def _names(target: ModelTokenizer, draft: ModelTokenizer) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the names of the shared special tokens, by the target's ids and by the draft's."""
     same = (target.special.keys() & draft.special.keys()) - _openings(target, draft)
-    of_target, of_draft = ({speaker.special[text]: text for text in same} for speaker in (target, draft))
+    of_target, of_draft = ({model.special[text]: text for text in same} for model in (target, draft))
     if target.end is None or draft.end is None:
         return of_target, of_draft
     of_draft.setdefault(draft.end, draft.texts[draft.end])
@@ -105,66 +105,68 @@ def _names(target: Speaker, draft: Speaker) -> tuple[dict[int, str], dict[int, s
     return of_target, of_draft
 
 
-def _openings(*speakers: Speaker) -> set[str]:
-    """Return the texts of the special tokens that stand before every text of a speaker, and end none."""
+def _openings(*models: ModelTokenizer) -> set[str]:
+    """Return the texts of the special tokens that begin every text of a model, and end none."""
     return {
-        speaker.texts[token]
-        for speaker in speakers
-        for token in speaker.first
-        if token in speaker.texts and token not in speaker.stops
+        model.texts[token]
+        for model in models
+        for token in model.first
+        if token in model.texts and token not in model.stops
     }
 
 
-def _ends(speaker: Speaker) -> list[int]:
-    return [stop for stop in speaker.stops if stop in speaker.texts]
+def _ends(model: ModelTokenizer) -> list[int]:
+    return [stop for stop in model.stops if stop in model.texts]
 
 
-def _vocabulary(speaker: Speaker, special: dict[int, bytes | None]) -> Vocabulary:
-    """Return the vocabulary of a model, its special tokens spelled as `special` says."""
-    pieces = _pieces(speaker)
-    for token, spelled in special.items():
-        pieces[token] = spelled
-    marks = {piece: token for token, piece in sorted(special.items()) if piece and piece[0] == MARK}
-    marks |= {mark(text): token for text, token in speaker.special.items() if mark(text) in marks}
-    if speaker.end is not None and (piece := pieces[speaker.end]) and piece[0] == MARK:
-        marks[piece] = speaker.end
-    bare, renamed = _bare(speaker)
-    return Vocabulary(pieces, _Encoder(bare, renamed, pieces, marks).encode)
+def _vocabulary(model: ModelTokenizer, special: dict[int, bytes | None]) -> Vocabulary:
+    """Return the vocabulary of a model, with `special` as the bytes of its special tokens."""
+    token_bytes = _bytes_of_tokens(model)
+    for token, text in special.items():
+        token_bytes[token] = text
+    marks = {text: token for token, text in sorted(special.items()) if text and text[0] == MARK}
+    marks |= {
+        special_bytes(name): token for name, token in model.special.items() if special_bytes(name) in marks
+    }
+    if model.end is not None and (text := token_bytes[model.end]) and text[0] == MARK:
+        marks[text] = model.end
+    bare, renumbered = _bare(model)
+    return Vocabulary(token_bytes, _Encoder(bare, renumbered, token_bytes, marks).encode)
 
 
-def _pieces(speaker: Speaker) -> list[bytes | None]:
+def _bytes_of_tokens(model: ModelTokenizer) -> list[bytes | None]:
     """Return the bytes of each token."""
-    read = _bytes_of_level if _by_level(speaker) else _bytes_of_sentencepiece
-    vocabulary: dict[str, int] = speaker.tokenizer.get_vocab(with_added_tokens=True)
-    pieces: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
+    to_bytes = _byte_level_bytes if _is_byte_level(model) else _sentencepiece_bytes
+    vocabulary: dict[str, int] = model.tokenizer.get_vocab(with_added_tokens=True)
+    token_bytes: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
     for text, token in vocabulary.items():
-        pieces[token] = read(text)
-    for token, added in speaker.tokenizer.get_added_tokens_decoder().items():
-        pieces[token] = added.content.encode()
-    return pieces
+        token_bytes[token] = to_bytes(text)
+    for token, added in model.tokenizer.get_added_tokens_decoder().items():
+        token_bytes[token] = added.content.encode()
+    return token_bytes
 
 
-def _bytes_of_level(text: str) -> bytes:
-    written = text.translate(_ALPHABET)
+def _byte_level_bytes(text: str) -> bytes:
+    translated = text.translate(_ALPHABET)
     try:
-        return written.encode("latin-1")
-    except UnicodeEncodeError:  # not written in the alphabet: no word is ever cut into it
+        return translated.encode("latin-1")
+    except UnicodeEncodeError:  # not in the alphabet: no text is ever split into this token
         return text.encode()
 
 
-def _bytes_of_sentencepiece(text: str) -> bytes:
-    if found := _BYTE.fullmatch(text):
-        return bytes([int(found[1], 16)])
+def _sentencepiece_bytes(text: str) -> bytes:
+    if match := _BYTE.fullmatch(text):
+        return bytes([int(match[1], 16)])
     return text.replace(SPACE, " ").encode()
 
 
 def _state(part: Any) -> Any:
-    """Return the settings of a part of a tokenizer, None without that part."""
+    """Return the configuration of a tokenizer component, None if there is none."""
     return None if part is None else json.loads(part.__getstate__())
 
 
 def _kinds(state: Any) -> set[str]:
-    """Return the types of a part of a tokenizer and of all within it."""
+    """Return the types of a tokenizer component and of all components within it."""
     if isinstance(state, list):
         return set().union(*map(_kinds, state))
     if not isinstance(state, dict):
@@ -172,29 +174,29 @@ def _kinds(state: Any) -> set[str]:
     return {str(state.get("type"))}.union(*map(_kinds, state.values()))
 
 
-def _by_level(speaker: Speaker) -> bool:
+def _is_byte_level(model: ModelTokenizer) -> bool:
     """Tell whether the tokens are bytes in GPT-2's alphabet; else they are SentencePiece's."""
-    kinds = _kinds(_state(speaker.tokenizer.decoder))
+    kinds = _kinds(_state(model.tokenizer.decoder))
     if "ByteLevel" in kinds:
         return True
     if "ByteFallback" in kinds:
         return False
     raise UnsupportedModel(
-        f"The tokens of `{speaker.name}` are not made of bytes, so they cannot be translated",
-        "Take a draft of the same model family, or let `ngram` guess",
+        f"The tokens of `{model.name}` are not made of bytes, so they cannot be translated",
+        "Choose a draft of the same model family, or `--draft ngram`",
     )
 
 
-def _bare(speaker: Speaker) -> tuple[Tokenizer, dict[int, int]]:
-    """Return a tokenizer that keeps every byte and knows no special token, and what its new numbers are.
+def _bare(model: ModelTokenizer) -> tuple[Tokenizer, dict[int, int]]:
+    """Return a tokenizer without special tokens that keeps every byte, and its changed ids -> the own ids.
 
-    Normalization, a space before the first word and clean-ups would all give back another text.
+    Normalization, a space before the first word and clean-ups would all change the text.
     """
     from tokenizers import Tokenizer, normalizers
 
-    source = speaker.tokenizer
+    source = model.tokenizer
     bare = Tokenizer(source.model)
-    if _by_level(speaker):
+    if _is_byte_level(model):
         bare.pre_tokenizer = _without_prefix(source.pre_tokenizer)
     else:
         bare.normalizer = normalizers.Replace(" ", SPACE)
@@ -206,71 +208,71 @@ def _bare(speaker: Speaker) -> tuple[Tokenizer, dict[int, int]]:
 
 
 def _without_prefix(part: Any) -> Any:
-    """Return a part that cuts words without putting a space before the first."""
+    """Return a pre-tokenizer that adds no space before the first word."""
     from tokenizers import pre_tokenizers
 
     state = _state(part)
-    if not _prefixes(state):
+    if not _adds_space(state):
         return part
     parts = state["pretokenizers"] if state["type"] == "Sequence" else [state]
-    level = next(found for found in parts if found["type"] == "ByteLevel")
-    others = [part[at] for at, found in enumerate(parts) if found["type"] != "ByteLevel"]
+    level = next(step for step in parts if step["type"] == "ByteLevel")
+    others = [part[at] for at, step in enumerate(parts) if step["type"] != "ByteLevel"]
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=level.get("use_regex", True))
     return pre_tokenizers.Sequence([*others, plain])
 
 
-def _prefixes(state: Any) -> bool:
+def _adds_space(state: Any) -> bool:
     if isinstance(state, list):
-        return any(map(_prefixes, state))
+        return any(map(_adds_space, state))
     if not isinstance(state, dict):
         return False
     own = state.get("type") == "ByteLevel" and bool(state.get("add_prefix_space"))
-    return own or any(map(_prefixes, state.values()))
+    return own or any(map(_adds_space, state.values()))
 
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Encodes bytes: special tokens as spelled, text by the tokenizer, what is no text byte by byte."""
+    """Encodes bytes: special tokens by their marks, text by the tokenizer, invalid UTF-8 byte by byte."""
 
     bare: Tokenizer
-    renamed: dict[int, int]
-    pieces: Sequence[bytes | None]
+    renumbered: dict[int, int]
+    token_bytes: Sequence[bytes | None]
     marks: dict[bytes, int]
 
     def encode(self, text: bytes) -> list[int]:
-        """Return the tokens of `text`; their pieces joined are `text`, but for bytes that no token has."""
-        found: list[int] = []
+        """Return the tokens of `text`; their joined bytes are `text`, except bytes that no token has."""
+        tokens: list[int] = []
         for part in _MARKS.split(text):
             token = self.marks.get(part)
-            found += self._mixed(part) if token is None else [token]
-        return found
+            tokens += self._mixed(part) if token is None else [token]
+        return tokens
 
     def _mixed(self, text: bytes) -> list[int]:
-        found: list[int] = []
+        tokens: list[int] = []
         while text:
             try:
-                return found + self._text(text.decode(), text)
+                return tokens + self._text(text.decode(), text)
             except UnicodeDecodeError as error:
-                good = text[: error.start]
-                found += self._text(good.decode(), good) + self._single(text[error.start : error.end])
+                valid = text[: error.start]
+                tokens += self._text(valid.decode(), valid) + self._single(text[error.start : error.end])
                 text = text[error.end :]
-        return found
+        return tokens
 
-    def _text(self, text: str, written: bytes) -> list[int]:
-        """Return the tokens of `text`, in bytes `written`: those of its halves where they would lose any."""
-        tokens = [self.renamed.get(token, token) for token in self.bare.encode(text).ids]
-        if b"".join(self.pieces[token] or b"" for token in tokens) == written:
+    def _text(self, text: str, encoded: bytes) -> list[int]:
+        """Return the tokens of `text`, in UTF-8 `encoded`; split it in halves if its tokens lose bytes."""
+        tokens = [self.renumbered.get(token, token) for token in self.bare.encode(text).ids]
+        if b"".join(self.token_bytes[token] or b"" for token in tokens) == encoded:
             return tokens
         if len(text) == 1:
-            return self._single(written)
+            return self._single(encoded)
         left, right = text[: len(text) // 2], text[len(text) // 2 :]
         return self._text(left, left.encode()) + self._text(right, right.encode())
 
     def _single(self, text: bytes) -> list[int]:
-        stand_in = self._bytes.get(b"?", 0)
-        return [self._bytes.get(text[at : at + 1], stand_in) for at in range(len(text))]
+        replacement = self._bytes.get(b"?", 0)
+        return [self._bytes.get(text[at : at + 1], replacement) for at in range(len(text))]
 
     @cached_property
     def _bytes(self) -> dict[bytes, int]:
         """The tokens of single bytes."""
-        return {piece: token for token, piece in enumerate(self.pieces) if piece and len(piece) == 1}
+        return {text: token for token, text in enumerate(self.token_bytes) if text and len(text) == 1}

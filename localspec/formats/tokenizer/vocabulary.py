@@ -1,4 +1,4 @@
-"""Build a tokenizer from what a GGUF file says about its vocabulary, and compare two vocabularies."""
+"""Convert tokenizers from and to GGUF metadata, and compare two vocabularies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Metadata = Mapping[str, Any]
 
-# How text is cut into words before bytes are merged, by the name that `tokenizer.ggml.pre` gives. From
-# llama.cpp's llama-vocab.cpp; the words of each are checked against llama.cpp in the tests.
+# The pre-tokenizer patterns by their names in `tokenizer.ggml.pre`, from llama.cpp's llama-vocab.cpp. The tests
+# compare each with llama.cpp.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _DIGIT = r"\p{N}"
 _ENGLISH = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -28,7 +28,7 @@ _QWEN35 = (
 )
 _LLAMA3 = rf"{_ENGLISH}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
 
-WORDS: dict[str, tuple[str, ...]] = {
+PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "smollm": (_DIGIT, _GPT2),
     "starcoder": (_DIGIT, _GPT2),
     "gpt-2": (_GPT2,),
@@ -41,13 +41,13 @@ WORDS: dict[str, tuple[str, ...]] = {
     "smaug-bpe": (_LLAMA3,),
 }
 
-# With these a word that is in the vocabulary is one token, whatever the merges would make of it.
+# With these a word of the vocabulary is one token, regardless of the merges (`ignore_merges`).
 WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3"})
 
 # ggml's token types.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 
-# Texts that end a turn, whatever id they have: llama.cpp's end-of-generation set.
+# The texts of tokens that end a turn: llama.cpp's end-of-generation set.
 TURN_ENDS = {
     "<|im_end|>",
     "<|eot_id|>",
@@ -70,107 +70,107 @@ TURN_ENDS = {
 
 
 def from_gguf(metadata: Metadata) -> Tokenizer:
-    """Build the tokenizer that a GGUF file describes; it gives the ids that llama.cpp gives.
+    """Build the tokenizer of a GGUF file, with the same ids as llama.cpp.
 
-    Raises UnsupportedModel for any tokenizer but byte-level BPE and for rules of cutting words that are not
-    known here, and BrokenModel for a vocabulary that contradicts itself.
+    Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer, and BrokenModel for an
+    inconsistent vocabulary.
     """
     from tokenizers import Tokenizer, decoders, models
 
-    cutting = _cutting(metadata)
+    pre = _pre_tokenizer_name(metadata)
     texts, kinds = _tokens(metadata)
     vocabulary = {text: token for token, text in enumerate(texts)}
     try:
-        model = models.BPE(vocabulary, _merges(metadata), ignore_merges=cutting in WHOLE_WORDS)
+        model = models.BPE(vocabulary, _merges(metadata), ignore_merges=pre in WHOLE_WORDS)
         tokenizer = Tokenizer(model)
     except Exception as error:  # the library raises nothing narrower
         raise BrokenModel(f"The vocabulary is damaged: {error}", "Download the model again") from None
-    tokenizer.pre_tokenizer = _pre_tokenizer(WORDS[cutting])
+    tokenizer.pre_tokenizer = _pre_tokenizer(PRE_TOKENIZERS[pre])
     tokenizer.decoder = decoders.ByteLevel()
-    _add_whole_texts(tokenizer, texts, kinds)
+    _add_special_tokens(tokenizer, texts, kinds)
     return tokenizer
 
 
-def to_gguf(about: Path, size: int) -> dict[str, Any]:
-    """Say in GGUF's words what the tokenizer.json of the folder `about` holds, for a table of `size` tokens.
+def to_gguf(folder: Path, size: int) -> dict[str, Any]:
+    """Return the GGUF metadata of a folder's tokenizer.json, for an embedding of `size` tokens.
 
-    Raises UnsupportedModel for any tokenizer but byte-level BPE with rules of cutting words that are known.
+    Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer.
     """
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(about / "tokenizer.json"))
-    whole = json.loads(tokenizer.to_str())
-    model = whole["model"]
-    cutting = _named(whole.get("pre_tokenizer"), bool(model.get("ignore_merges")))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    config = json.loads(tokenizer.to_str())
+    model = config["model"]
+    pre = _matching_name(config.get("pre_tokenizer"), bool(model.get("ignore_merges")))
     texts = {token: text for text, token in tokenizer.get_vocab(with_added_tokens=True).items()}
-    added = {one["id"]: CONTROL if one["special"] else USER_DEFINED for one in whole["added_tokens"]}
+    added = {token["id"]: CONTROL if token["special"] else USER_DEFINED for token in config["added_tokens"]}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "model": "gpt2",
-        "pre": cutting,
+        "pre": pre,
         "tokens": [texts.get(token, f"[PAD{token}]") for token in range(size)],
         "token_type": [added.get(token, NORMAL if token in texts else UNUSED) for token in range(size)],
         "merges": merges,
     }
-    return {f"tokenizer.ggml.{key}": value for key, value in found.items()} | _roles(about, tokenizer)
+    return {f"tokenizer.ggml.{key}": value for key, value in values.items()} | _roles(folder, tokenizer)
 
 
-def _named(cuts: Any, whole_words: bool) -> str:
-    """Return the first name of WORDS that cuts as a tokenizer does, by its pre-tokenizer as JSON."""
-    found = [_patterns(cut) for cut in (cuts or {}).get("pretokenizers", [cuts or {}])]
-    own = tuple(pattern for patterns in found for pattern in patterns)
-    for name, patterns in WORDS.items():
+def _matching_name(pre_tokenizer: Any, whole_words: bool) -> str:
+    """Return the first name of PRE_TOKENIZERS with the same patterns as a pre-tokenizer's JSON."""
+    steps = (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer or {}])
+    own = tuple(pattern for step in steps for pattern in _patterns(step))
+    for name, patterns in PRE_TOKENIZERS.items():
         if patterns == own and (name in WHOLE_WORDS) == whole_words:
             return name
     raise UnsupportedModel(
-        "The tokenizer cuts words by rules that have no name in GGUF that is known here",
-        "Take a GGUF file that its makers or llama.cpp's own script wrote",
+        "The pre-tokenizer has no known name in GGUF",
+        "Use a GGUF file from the model's makers or from llama.cpp's own script",
     )
 
 
-def _patterns(cut: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return by which patterns one step of a pre-tokenizer cuts."""
-    kind = cut.get("type")
+def _patterns(step: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the patterns of one step of a pre-tokenizer."""
+    kind = step.get("type")
     if kind == "Split":
-        return (str(cut["pattern"].get("Regex", cut["pattern"].get("String"))),)
+        return (str(step["pattern"].get("Regex", step["pattern"].get("String"))),)
     if kind == "Digits":
-        return (_DIGIT,) if cut.get("individual_digits") else ("digits",)
+        return (_DIGIT,) if step.get("individual_digits") else ("digits",)
     if kind == "ByteLevel":
-        return (_GPT2,) if cut.get("use_regex") else ()
+        return (_GPT2,) if step.get("use_regex") else ()
     return (str(kind),)
 
 
-def _roles(about: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return which tokens are special to a model, by its tokenizer_config.json, and its template."""
-    file = about / "tokenizer_config.json"
+def _roles(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the GGUF metadata of the special tokens in tokenizer_config.json and of the chat template."""
+    file = folder / "tokenizer_config.json"
     config = read_json(file) if file.is_file() else {}
-    found: dict[str, Any] = {"tokenizer.ggml.add_bos_token": bool(config.get("add_bos_token", False))}
-    for theirs, role in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-        named = config.get(f"{theirs}_token")
-        text = named.get("content") if isinstance(named, dict) else named
+    roles: dict[str, Any] = {"tokenizer.ggml.add_bos_token": bool(config.get("add_bos_token", False))}
+    for name, role in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        value = config.get(f"{name}_token")
+        text = value.get("content") if isinstance(value, dict) else value
         token = tokenizer.token_to_id(text) if isinstance(text, str) else None
         if token is not None:
-            found[f"tokenizer.ggml.{role}_token_id"] = token
-    template = about / "chat_template.jinja"
+            roles[f"tokenizer.ggml.{role}_token_id"] = token
+    template = folder / "chat_template.jinja"
     text = template.read_text("utf-8") if template.is_file() else config.get("chat_template")
-    return found | ({"tokenizer.chat_template": text} if isinstance(text, str) else {})
+    return roles | ({"tokenizer.chat_template": text} if isinstance(text, str) else {})
 
 
-def _cutting(metadata: Metadata) -> str:
-    """Name the rule by which words are cut, one of WORDS."""
+def _pre_tokenizer_name(metadata: Metadata) -> str:
+    """Return the name of the pre-tokenizer, one of PRE_TOKENIZERS."""
     model = metadata.get("tokenizer.ggml.model")
     if model != "gpt2":
         raise UnsupportedModel(
-            f"The tokenizer `{model}` cannot be read from GGUF yet; only byte-level BPE (`gpt2`) can",
-            "Take the model's Hugging Face repository, which brings a tokenizer.json",
+            f"Tokenizers of type `{model}` cannot be read from GGUF yet, only byte-level BPE (`gpt2`)",
+            "Use the model's Hugging Face repository, which has a tokenizer.json",
         )
-    cutting = metadata.get("tokenizer.ggml.pre")
-    if not isinstance(cutting, str) or cutting not in WORDS:
+    pre = metadata.get("tokenizer.ggml.pre")
+    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
         raise UnsupportedModel(
-            f"The pre-tokenizer `{cutting}` is not known here, and a guess would give wrong tokens",
-            "Take the model's Hugging Face repository, which brings a tokenizer.json",
+            f"Unknown pre-tokenizer `{pre}`",
+            "Use the model's Hugging Face repository, which has a tokenizer.json",
         )
-    return cutting
+    return pre
 
 
 def _tokens(metadata: Metadata) -> tuple[list[str], list[int]]:
@@ -196,13 +196,13 @@ def _merges(metadata: Metadata) -> list[tuple[str, str]]:
 def _pre_tokenizer(patterns: tuple[str, ...]) -> Any:
     from tokenizers import Regex, pre_tokenizers
 
-    cuts: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    splits: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([*cuts, to_bytes])
+    return pre_tokenizers.Sequence([*splits, to_bytes])
 
 
-def _add_whole_texts(tokenizer: Tokenizer, texts: list[str], kinds: list[int]) -> None:
-    """Make control and user-defined tokens stand for their whole text, before any word is cut."""
+def _add_special_tokens(tokenizer: Tokenizer, texts: list[str], kinds: list[int]) -> None:
+    """Match control and user-defined tokens by their whole text, before the pre-tokenizer."""
     from tokenizers import AddedToken
 
     pairs = list(zip(texts, kinds, strict=True))
@@ -213,49 +213,49 @@ def _add_whole_texts(tokenizer: Tokenizer, texts: list[str], kinds: list[int]) -
 
 
 def stop_tokens(metadata: Metadata) -> list[int]:
-    """List the tokens that end an answer: those the file names and control tokens that end a turn."""
+    """List the tokens that end an answer: the file's eos, eot and eom, and control tokens of TURN_ENDS."""
     texts, kinds = _tokens(metadata)
-    named = [metadata.get(f"tokenizer.ggml.{role}_token_id") for role in ("eos", "eot", "eom")]
-    stops = {token for token in named if type(token) is int and 0 <= token < len(texts)}
-    # Qwen's vocabulary has an ordinary `</s>`, which people write in HTML: only control tokens count.
-    whole = (CONTROL, USER_DEFINED)
-    stops |= {token for token, text in enumerate(texts) if text in TURN_ENDS and kinds[token] in whole}
+    declared = [metadata.get(f"tokenizer.ggml.{role}_token_id") for role in ("eos", "eot", "eom")]
+    stops = {token for token in declared if type(token) is int and 0 <= token < len(texts)}
+    # Qwen's vocabulary has an ordinary `</s>`, which occurs in HTML: only control tokens count.
+    special = (CONTROL, USER_DEFINED)
+    stops |= {token for token, text in enumerate(texts) if text in TURN_ENDS and kinds[token] in special}
     texts_of_stops = {texts[token] for token in stops}
-    if {"<|return|>", "<|call|>"} <= texts_of_stops:  # gpt-oss: <|end|> only ends one of its channels
+    if {"<|return|>", "<|call|>"} <= texts_of_stops:  # gpt-oss: <|end|> ends only one of its channels
         stops = {token for token in stops if texts[token] != "<|end|>"}
     return sorted(stops)
 
 
 def first_tokens(metadata: Metadata) -> list[int]:
-    """List what stands before every text: the file's first token, if it asks for one."""
-    asked = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
+    """List the tokens that begin every text: the bos token if the file adds one."""
+    add_bos = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
     token = metadata.get("tokenizer.ggml.bos_token_id")
-    return [token] if asked is True and type(token) is int else []
+    return [token] if add_bos is True and type(token) is int else []
 
 
 def first_difference(target: Tokenizer, draft: Tokenizer) -> tuple[int, str, str] | None:
-    """Return the first id that the two write differently, and both texts, over the ids that both have.
+    """Return the first shared id with different texts, and both texts; None if there is none.
 
-    An id that only one of them has a text for is padding, not a difference.
+    An id that only one of the two has is padding, not a difference.
     """
     of_target = {token: text for text, token in target.get_vocab(with_added_tokens=True).items()}
     of_draft = {token: text for text, token in draft.get_vocab(with_added_tokens=True).items()}
     shared = of_target.keys() & of_draft.keys()
-    wrong = [token for token in shared if of_target[token] != of_draft[token]]
-    if not wrong:
+    different = [token for token in shared if of_target[token] != of_draft[token]]
+    if not different:
         return None
-    token = min(wrong)
+    token = min(different)
     return token, of_target[token], of_draft[token]
 
 
 def check_same(target: Tokenizer, draft: Tokenizer, target_name: str, draft_name: str) -> None:
-    """Raise VocabularyMismatch unless the draft's tokens mean the same to the target."""
+    """Raise VocabularyMismatch unless the draft's token ids have the same texts in the target."""
     difference = first_difference(target, draft)
     if difference is None:
         return
     token, of_target, of_draft = difference
     raise VocabularyMismatch(
-        f"Token {token} is `{of_target}` to `{target_name}` and `{of_draft}` to `{draft_name}`, "
-        "so one cannot guess for the other",
-        f"Type `--draft universal:name={draft_name}` to have its guesses translated",
+        f"Token {token} is `{of_target}` in `{target_name}` and `{of_draft}` in `{draft_name}`, "
+        "so one cannot draft for the other",
+        f"Type `--draft universal:name={draft_name}` to translate its guesses",
     )

@@ -15,7 +15,7 @@ from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.gguf import libllama
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph import architecture
-from localspec.formats.graph.weights import THEIRS
+from localspec.formats.graph.weights import HF_NAMES
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.tokenizer import vocabulary
 
@@ -42,10 +42,11 @@ def quantize(source: Path, file: Path, kind: str, dropped: Sequence[int] = ()) -
     if dropped:
         ended = (ctypes.c_int32 * (len(dropped) + 1))(*sorted(dropped), -1)
         params.prune_layers = ended
-    libllama.WORDS.clear()
+    libllama.LOG.clear()
     failed = library.llama_model_quantize(os.fsencode(source), os.fsencode(file), ctypes.byref(params))
     if failed or not file.is_file():
-        raise UnsupportedModel(f"llama.cpp cannot write `{source.name}` as {kind}: {libllama.reason()}")
+        why = libllama.logged_reason()
+        raise UnsupportedModel(f"llama.cpp cannot write `{source.name}` as {kind}: {why}")
 
 
 def write(path: Path, about: Path, state: State, layers: int, file: Path) -> None:
@@ -146,5 +147,5 @@ def _ours(name: str) -> str | None:
     if stem.startswith("model.layers."):
         number, _, stem = stem.removeprefix("model.layers.").partition(".")
         layer = f"blk.{number}."
-    own = next((part for part, theirs in THEIRS.items() if theirs == stem), None)
+    own = next((part for part, theirs in HF_NAMES.items() if theirs == stem), None)
     return f"{layer}{own}.{suffix}" if own else None

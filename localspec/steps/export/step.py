@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
 from localspec.errors import BadValue, UnsupportedModel
-from localspec.formats.files import copy_beside
+from localspec.formats.files import copy_configs
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.compress import WHOLE_ROW, compress
-from localspec.formats.graph.ir import plain, save
+from localspec.formats.graph.ir import import_plain, save
 from localspec.formats.graph.paged import read_stateful
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import healed, loading, torch_devices
 from localspec.formats.tokenizer import openvino
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
@@ -71,7 +71,7 @@ class Export(BuildStep):
     def _openvino(self, source: Artifact, into: Path) -> dict[str, Any]:
         bits = self._bits or (4 if self._npu else 0)
         precision = source.facts.get("precision", "")
-        copy_beside(source.folder, into)
+        copy_configs(source.folder, into)
         if bits and not (precision == "FP16" and (source.folder / GRAPH).is_file()):
             self._check_uncut(source, "bits")
             model = self._plain(into)
@@ -91,7 +91,7 @@ class Export(BuildStep):
 
     def _plain(self, into: Path) -> Any:
         """Return the graph of the source's weights in float16."""
-        plain(self._site.weights("source"), into, self._site)
+        import_plain(self._site.weights("source"), into, self._site)
         model = read_stateful(into / GRAPH).clone()
         for file in (into / GRAPH, (into / GRAPH).with_suffix(".bin")):
             file.unlink()
@@ -99,10 +99,10 @@ class Export(BuildStep):
 
     def _gguf(self, source: Artifact, into: Path) -> dict[str, Any]:
         self._site.step("Writing the GGUF file")
-        file, healed = self._site.weights("source"), source.folder / transformers.HEALED
+        file, learned = self._site.weights("source"), source.folder / healed.FILE
         kept = source.facts.get("layers")
-        copy_beside(source.folder, into)
-        if file.is_file() and not healed.is_file():
+        copy_configs(source.folder, into)
+        if file.is_file() and not learned.is_file():
             dropped = sorted(set(range(source.facts["of_layers"])) - set(kept)) if kept else []
             bits = gguf_writer.BY_BITS.get(source.facts.get("bits", 0), "")
             kind = self._type or bits or gguf_writer.KEPT_TYPE
@@ -128,12 +128,12 @@ class Export(BuildStep):
 
     def _torch(self, source: Artifact) -> tuple[Any, Path]:
         """Return the torch model on the CPU, with the layers that are left and what was healed of them."""
-        transformers.check_extra()
+        loading.check_extra()
         path = self._site.weights("source")
-        model = transformers.own(path, transformers.find_device("cpu")[1], source.facts.get("layers"))
-        if (source.folder / transformers.HEALED).is_file():
+        model = loading.load_trainable(path, torch_devices.find_device("cpu")[1], source.facts.get("layers"))
+        if (source.folder / healed.FILE).is_file():
             layers = source.facts.get("layers")
-            transformers.load_healed(model, layers, source.folder / transformers.HEALED)
+            healed.load(model, layers, source.folder / healed.FILE)
         return model, path
 
     def _check_uncut(self, source: Artifact, what: str) -> None:

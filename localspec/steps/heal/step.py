@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, Text
 from localspec.errors import BadValue, MissingExtra
-from localspec.formats.files import copy_beside
+from localspec.formats.files import copy_configs
 from localspec.formats.graph.ir import import_state
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import healed as healed_file
+from localspec.formats.huggingface import loading, torch_devices
 from localspec.library import storage
 from localspec.plugins import Option
 
@@ -57,8 +58,8 @@ class Heal(BuildStep):
         state = {name: value.float().cpu().numpy() for name, value in draft.state_dict().items()}
         file, count = self._site.weights("source"), draft.config.num_hidden_layers
         facts = import_state(file, state, count, into, self._site)
-        copy_beside(source.folder, into)
-        transformers.save_healed(draft, layers, into)
+        copy_configs(source.folder, into)
+        healed_file.save(draft, layers, into)
         return Artifact(into, source.facts | facts | {"healed": healed})
 
     def _read(self, layers: Sequence[int] | None) -> tuple[Any, dict[str, Any]]:
@@ -66,25 +67,25 @@ class Heal(BuildStep):
         from localspec.steps.heal.distil import acceptance
 
         assert self._elsewhere is not None
-        transformers.check_extra()
-        place = transformers.find_device("cpu")[1]
-        draft = transformers.own(self._site.weights("source"), place, layers)
-        transformers.load_healed(draft, layers, self._elsewhere)
+        loading.check_extra()
+        place = torch_devices.find_device("cpu")[1]
+        draft = loading.load_trainable(self._site.weights("source"), place, layers)
+        healed_file.load(draft, layers, self._elsewhere)
         judged = self._site.texts()
-        before = acceptance(transformers.own(self._site.weights("source"), place, layers), judged)
+        before = acceptance(loading.load_trainable(self._site.weights("source"), place, layers), judged)
         after = acceptance(draft, judged)
         return draft, {"before": round(before, 4), "after": round(after, 4), "elsewhere": True}
 
     def teach(self, layers: Sequence[int] | None) -> tuple[Any, dict[str, Any]]:
         """Return the source with only these `layers`, None for all, after its lesson, and what that did."""
         _check_extra()
-        place = transformers.find_device(self._device)[1]
+        place = torch_devices.find_device(self._device)[1]
         file = self._site.weights("source")
-        with transformers.out_of_memory(place, f"healing {file.name}"):
+        with torch_devices.memory_errors(place, f"healing {file.name}"):
             self._site.step("Loading the target")
-            teacher = transformers.load(self._site.weights("target"), place, transformers.natural(place))
+            teacher = loading.load(self._site.weights("target"), place, torch_devices.natural_dtype(place))
             texts = self._texts(teacher)
-            draft, rank = self._learning(transformers.own(file, place, layers), place)
+            draft, rank = self._learning(loading.load_trainable(file, place, layers), place)
             self._site.step(f"Teaching {_what(rank)} on {len(texts):,} texts, on {place}")
             taught = self._taught(teacher, draft, texts, rank)
         same = "" if taught.after > taught.before else "; the draft is kept as it was"
@@ -137,7 +138,7 @@ class Heal(BuildStep):
         rank = self._rank
         if rank < 0:
             needed = STATE * sum(one.numel() for one in layers.parameters())
-            rank = 0 if needed < transformers.free_memory(place) / 2 else 64
+            rank = 0 if needed < torch_devices.free_memory(place) / 2 else 64
         if rank:
             config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
             return get_peft_model(draft, config), rank
@@ -160,7 +161,7 @@ class Heal(BuildStep):
 
 
 def _check_extra() -> None:
-    transformers.check_extra()
+    loading.check_extra()
     try:
         import peft  # noqa: F401 - to say at once that it is missing
     except ImportError:

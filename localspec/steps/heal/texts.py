@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.core.types import Tokens
 from localspec.drafting.build_step import Text
-from localspec.formats.huggingface.transformers import out_of_memory_halves
+from localspec.formats.huggingface.torch_devices import run_in_halves
 
 QUESTION, ANSWER = 192, 256  # tokens at most
 SHORTEST = 8  # tokens of an answer that teaches something
@@ -70,7 +70,7 @@ def _grown(
     keep_end: bool = False,
 ) -> list[list[int]]:
     """Return what the model writes behind each prompt, without the token that ended it unless `keep_end`."""
-    return out_of_memory_halves(
+    return run_in_halves(
         prompts, lambda some: _generated(model, some, ends, longest, sampled=sampled, keep_end=keep_end)
     )
 

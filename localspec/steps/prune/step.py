@@ -12,11 +12,11 @@ from localspec.drafting.agreement import promise
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
 from localspec.drafting.speedup import Worth, between
 from localspec.errors import BadValue
-from localspec.formats.files import copy_beside, read_json
+from localspec.formats.files import copy_configs, read_json
 from localspec.formats.graph import surgery
 from localspec.formats.graph.ir import save
 from localspec.formats.graph.paged import read_stateful
-from localspec.formats.graph.runner import Reading, by_turns
+from localspec.formats.graph.runner import GraphRunner, median_pass_seconds
 from localspec.library.model import GRAPH, write_json
 from localspec.plugins import Option
 from localspec.steps.prune.layer_selection import angles, candidates, influences
@@ -47,12 +47,12 @@ class Prune(BuildStep):
     def run(self, source: Artifact, into: Path) -> Artifact:
         """Write the graph without the layers; raises BadValue for a number of layers that cannot be kept."""
         model = read_stateful(source.folder / GRAPH)
-        layers = surgery.layers_of(model)
+        layers = surgery.count_layers(model)
         self.check(layers)
         dropped, found = self._chosen(model, layers, source.folder.name)
         surgery.drop_layers(model, dropped)
         save(model, into)
-        copy_beside(source.folder, into)
+        copy_configs(source.folder, into)
         config = read_json(into / "config.json")
         write_json(into / "config.json", config | {"num_hidden_layers": layers - len(dropped)})
         kept = [layer for layer in range(layers) if layer not in dropped]
@@ -85,7 +85,7 @@ class Prune(BuildStep):
         worse = 0
         half = range(1, 1 + (layers - 1) // 2)
         self._site.step("Trying which layers can go")
-        whole, least = self._site.once(name, lambda: by_turns(Reading(model), _without(model, half)))
+        whole, least = self._site.once(name, lambda: median_pass_seconds(GraphRunner(model), _without(model, half)))
         for count in counts:
             seconds = between(whole, least, count / len(half))
             tried = [(*self._worth(model, drop, seconds), drop) for drop in ranked(count)]
@@ -101,8 +101,8 @@ class Prune(BuildStep):
 
     def _ranked(self, model: Any) -> Any:
         """Return a function from a number of layers to the candidates that may go."""
-        reading = Reading(model, hidden=True)
-        found = [reading.states([*text.prompt, *text.answer]) for text in self._site.texts()[:STATED]]
+        reading = GraphRunner(model, hidden=True)
+        found = [reading.hidden_states([*text.prompt, *text.answer]) for text in self._site.texts()[:STATED]]
         sizes = np.array([states.shape[1] for states in found], float)
         turns = np.average([angles(states) for states in found], axis=0, weights=sizes)
         turned = np.average([influences(states) for states in found], axis=0, weights=sizes)
@@ -118,10 +118,10 @@ class Prune(BuildStep):
         return found, share
 
 
-def _without(model: Any, dropped: Collection[int]) -> Reading:
+def _without(model: Any, dropped: Collection[int]) -> GraphRunner:
     own = model.clone()
     surgery.drop_layers(own, dropped)
-    return Reading(own)
+    return GraphRunner(own)
 
 
 def _parsed(text: str) -> int | frozenset[int]:

@@ -16,7 +16,7 @@ import pytest
 from memory import resident
 
 from localspec import plugins
-from localspec.core.contracts import Session
+from localspec.core.contracts import DraftModel, Session
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
 from localspec.core.types import Logits
@@ -192,7 +192,7 @@ def opened(engine: OpenVino, prompt: list[int]) -> Cursor:
 def drafters(engine: OpenVino, name: str, target: Cursor) -> Any:
     """Return a drafter; `itself` is the target as its own draft."""
     if name == "itself":
-        return ModelDraft(target, engine, engine.vocab, name="itself")
+        return ModelDraft(target, DraftModel(engine, engine.vocab), name="itself")
     return plugins.parse("drafters", name).make(target)
 
 
@@ -230,14 +230,14 @@ def test_parity_sees_a_wrong_token(engine: Make, ask: Ask, prompt: list[int]) ->
             parity.check(plain, other, engine=engine(), prompt=prompt, tolerance=parity.ROUNDED)
 
 
-def test_both_forms_of_the_minima_give_the_same_text(
+def test_both_forms_of_the_offsets_give_the_same_text(
     smollm2_gguf: Path, ask: Ask, prompt: list[int], tmp_path: Path
 ) -> None:
     answers, sizes = [], []
-    for minima in (True, False):
-        folder = tmp_path / str(minima)
+    for offsets in (True, False):
+        folder = tmp_path / str(offsets)
         folder.mkdir()
-        assert import_weights(GgufFile.open(smollm2_gguf), folder, Silent(), minima)["precision"] == "Q4_1"
+        assert import_weights(GgufFile.open(smollm2_gguf), folder, Silent(), offsets)["precision"] == "Q4_1"
         model = OpenVino(folder, group=0, kv="f32")
         answers.append(ask(opened(model, prompt), prompt=prompt, room=24).tokens)
         sizes.append((folder / "openvino_model.bin").stat().st_size)

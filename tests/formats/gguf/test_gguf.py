@@ -138,8 +138,8 @@ def test_a_huge_text_is_refused(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"PK\x03\x04 a zip file", "is not a GGUF file"),
-        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "says it is GGUF version 1"),
-        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "says it is GGUF version 50331648"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "is GGUF version 1"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "is GGUF version 50331648"),
         (b"GGUF" + struct.pack("<IQQ", 3, 1 << 40, 0), "the list of tensors needs"),
     ],
 )
@@ -155,9 +155,9 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes, message: str) -> N
     [
         ({"general.alignment": ("I", 0)}, (), "`general.alignment` is 0"),
         ({"general.alignment": ("s", "32")}, (), "`general.alignment` is '32'"),
-        ({}, (("t", (3, 1), 8, b""),), "`t` has rows of 3 values, and Q8_0 comes in blocks of 32"),
+        ({}, (("t", (3, 1), 8, b""),), "`t` has rows of 3 values, and Q8_0 has blocks of 32"),
         ({}, (("t", (1,) * 5, 0, bytes(4)),), "`t` has 5 dimensions"),
-        ({}, (("t", (1,), 0, bytes(4)), ("t", (1,), 0, bytes(4))), "`t` is there twice"),
+        ({}, (("t", (1,), 0, bytes(4)), ("t", (1,), 0, bytes(4))), "`t` is listed twice"),
         ({}, (("t", (1 << 62, 1 << 62), 0, b""),), "`t` needs"),
     ],
 )
@@ -168,18 +168,18 @@ def test_headers_that_contradict_themselves(
         GgufFile.open(write(tmp_path / "x.gguf", metadata, tensors))
 
 
-def test_what_ggml_does_not_know_is_unsupported(tmp_path: Path, write: Any) -> None:
+def test_unknown_tensor_types_are_unsupported(tmp_path: Path, write: Any) -> None:
     with pytest.raises(UnsupportedModel, match=r"`t` in `.*` has the unknown tensor type 77"):
         GgufFile.open(write(tmp_path / "x.gguf", {}, (("t", (1,), 77, b""),)))
     with pytest.raises(UnsupportedModel, match="is one of 3 parts") as caught:
         GgufFile.open(write(tmp_path / "y.gguf", {"split.count": ("H", 3)}))
     assert "--merge y.gguf" in str(caught.value.hint)
-    with pytest.raises(BrokenModel, match="does not say which architecture"):
+    with pytest.raises(BrokenModel, match="has no `general.architecture`"):
         _ = GgufFile.open(write(tmp_path / "z.gguf", {})).architecture
 
 
 def test_paths_that_are_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnknownModel, match="There is no file"):
+    with pytest.raises(UnknownModel, match="No such file"):
         GgufFile.open(tmp_path / "none.gguf")
     with pytest.raises(BrokenModel, match="is a folder"):
         GgufFile.open(tmp_path)

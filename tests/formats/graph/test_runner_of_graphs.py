@@ -1,4 +1,4 @@
-"""What one graph costs beside another is known on a machine that gets slower and slower, and stalls."""
+"""The relative cost of graphs is measured well on a machine that slows down and stalls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localspec.formats.graph.runner import by_turns
+from localspec.formats.graph.runner import median_pass_seconds
 
 
 class Busy:
@@ -17,17 +17,17 @@ class Busy:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def begin(self) -> None:
+    def read_context(self) -> None:
         pass
 
-    def read_on(self, count: int, at: int) -> float:
+    def time_pass(self, count: int, at: int) -> float:
         Busy.clock += 1
         stall = 5.0 if Busy.clock % 7 == 0 else 1.0
         return (1 + 0.3 * (count - 1)) * self._seconds * stall * (1 + 0.002 * Busy.clock)
 
 
-def test_graphs_are_weighed_by_turns() -> None:
+def test_graphs_are_timed_in_turns() -> None:
     graphs: list[Any] = [Busy(0.02), Busy(0.01), Busy(0.04)]
-    base, *others = by_turns(*graphs)
+    base, *others = median_pass_seconds(*graphs)
     for found, share in zip(others, (0.5, 2.0), strict=True):
         assert found == pytest.approx([share * seconds for seconds in base], rel=0.02)

@@ -1,4 +1,4 @@
-"""Layers and rows of the head are cut out of a graph: what is left computes what it did, bit for bit."""
+"""Removing layers and head rows of a graph leaves the rest bit-identical."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def rows(folder: Path) -> Any:
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("dropped", [{1}, {1, 2}, {0}, {3}])
-def test_a_graph_without_layers_is_that_of_a_model_without_them(
+def test_a_pruned_graph_equals_the_graph_of_a_pruned_model(
     family: str, dropped: set[int], tmp_path: Path
 ) -> None:
     model = tiny.make(family, "Q8_0", layers=4, interleaved=family == "llama")
     source = imported(model, tmp_path / "whole")
     fewer = cut(source, tmp_path / "cut", lambda graph: surgery.drop_layers(graph, dropped))
     assert np.array_equal(rows(fewer), rows(imported(tiny.without(model, dropped), tmp_path / "fewer")))
-    assert surgery.layers_of(read_stateful(fewer / "openvino_model.xml")) == 4 - len(dropped)
+    assert surgery.count_layers(read_stateful(fewer / "openvino_model.xml")) == 4 - len(dropped)
 
 
-def test_what_was_cut_is_gone_from_the_file(tmp_path: Path) -> None:
+def test_removed_weights_are_not_in_the_file(tmp_path: Path) -> None:
     source = imported(tiny.make("llama", "Q8_0", layers=4), tmp_path / "whole")
     fewer = cut(source, tmp_path / "cut", lambda graph: surgery.drop_layers(graph, {1, 2}))
     sizes = [(folder / "openvino_model.bin").stat().st_size for folder in (source, fewer)]
@@ -66,7 +66,7 @@ def test_what_was_cut_is_gone_from_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", [-1, 4])
-def test_a_layer_that_is_not_there_cannot_go(layer: int, tmp_path: Path) -> None:
+def test_a_missing_layer_cannot_be_dropped(layer: int, tmp_path: Path) -> None:
     source = imported(tiny.make("llama", "Q8_0", layers=4), tmp_path)
     with pytest.raises(BadValue, match="4 layers"):
         surgery.drop_layers(read_stateful(source / "openvino_model.xml"), {layer})
@@ -79,7 +79,7 @@ def test_kept_tokens_keep_their_logits_and_others_are_never_guessed(
 ) -> None:
     plain = kind == "plain"
     model = tiny.make("llama", "Q8_0" if plain else kind, tied=tied)
-    source = imported(model, tmp_path / "whole", minima=True, plain=plain)
+    source = imported(model, tmp_path / "whole", offsets=True, plain=plain)
     trimmed = cut(source, tmp_path / "cut", lambda graph: surgery.trim_head(graph, KEPT))
     whole, found = rows(source), rows(trimmed)
     others = np.setdiff1d(np.arange(tiny.VOCAB), KEPT)
@@ -88,7 +88,7 @@ def test_kept_tokens_keep_their_logits_and_others_are_never_guessed(
     assert (found[:, others] == surgery.NEVER).all()
 
 
-def test_hidden_states_are_those_of_a_model_that_ends_there(tmp_path: Path) -> None:
+def test_hidden_states_are_those_of_a_shorter_model(tmp_path: Path) -> None:
     import openvino as ov
 
     model = tiny.make("llama", "Q8_0", layers=3, interleaved=True)
@@ -129,7 +129,7 @@ def test_a_head_of_another_kind_keeps_all_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q6_K"])
-def test_plain_weights_are_what_the_file_stands_for(kind: str, tmp_path: Path) -> None:
+def test_plain_weights_are_the_dequantized_ones(kind: str, tmp_path: Path) -> None:
     model = tiny.make("llama", kind, interleaved=True)
     session = OpenVino(imported(model, tmp_path, plain=True)).session()
     assert np.allclose(session.forward(TEXT, len(TEXT)), tiny.logits(model, TEXT), atol=0.02)

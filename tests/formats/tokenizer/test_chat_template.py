@@ -70,7 +70,7 @@ def test_a_message_without_content_is_empty() -> None:
     assert messages == [{"role": "assistant", "content": None}, {"role": "assistant"}]
 
 
-def test_tools_have_their_own_template_where_there_is_one() -> None:
+def test_tools_may_have_their_own_template() -> None:
     template = ChatTemplate("plain", with_tools="{{ tools | length }} tools")
     assert template.render(USER) == "plain"
     assert template.render(USER, tools=[{}, {}]) == "2 tools"

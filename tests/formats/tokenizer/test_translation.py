@@ -14,7 +14,7 @@ from localspec.drafters.universal.alignment import Alignment
 from localspec.errors import UnsupportedModel
 from localspec.formats.tokenizer import vocabulary
 from localspec.formats.tokenizer.token_bytes import Translation
-from localspec.formats.tokenizer.translation import SPACE, Speaker, between, mark
+from localspec.formats.tokenizer.translation import SPACE, ModelTokenizer, build_translation, special_bytes
 
 HERE = Path(__file__).parent
 CORPUS = [path.read_text("utf-8") for path in (HERE / "test_translation.py", HERE / "test_vocabulary.py")]
@@ -36,23 +36,23 @@ def trained(pre: Any, size: int, special: list[str]) -> Tokenizer:
 
 
 @cache
-def qwen() -> Speaker:
-    """A model whose end of turn is not its first stop; a plain token of it is beyond the vocabulary."""
-    found = trained(vocabulary._pre_tokenizer(vocabulary.WORDS["qwen2"]), 900, CHAT)
+def qwen() -> ModelTokenizer:
+    """A model whose end of turn is not its first stop token; one plain token lies beyond its vocabulary."""
+    found = trained(vocabulary._pre_tokenizer(vocabulary.PRE_TOKENIZERS["qwen2"]), 900, CHAT)
     found.add_tokens([AddedToken("<tool_call>", special=False, normalized=False)])
-    return Speaker("qwen", found, stops=[0, 2])
+    return ModelTokenizer("qwen", found, stops=[0, 2])
 
 
 @cache
-def gpt2() -> Speaker:
+def gpt2() -> ModelTokenizer:
     """A model that puts a space before its texts, normalizes them, and begins them with a token."""
     found = trained(pre_tokenizers.ByteLevel(add_prefix_space=True), 600, ["<s>", "</s>", "<|im_start|>"])
     found.normalizer = normalizers.NFC()
-    return Speaker("gpt2", found, stops=[1], first=[0])
+    return ModelTokenizer("gpt2", found, stops=[1], first=[0])
 
 
 @cache
-def sentencepiece() -> Speaker:
+def sentencepiece() -> ModelTokenizer:
     """A model of SentencePiece's kind: a mark for a space, and bytes for what has no token."""
     learnt = Tokenizer(models.BPE())
     learnt.normalizer = normalizers.Replace(" ", SPACE)
@@ -68,7 +68,7 @@ def sentencepiece() -> Speaker:
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     found.add_special_tokens(["<unk>", "<s>", "</s>"])
-    return Speaker("sentencepiece", found, stops=[2], first=[1])
+    return ModelTokenizer("sentencepiece", found, stops=[2], first=[1])
 
 
 SPEAKERS = {speaker.__name__: speaker for speaker in (qwen, gpt2, sentencepiece)}
@@ -89,7 +89,7 @@ changes = st.lists(
 
 @cache
 def translation(pair: tuple[str, str]) -> Translation:
-    return between(SPEAKERS[pair[0]](), SPEAKERS[pair[1]]())
+    return build_translation(SPEAKERS[pair[0]](), SPEAKERS[pair[1]]())
 
 
 @every_pair
@@ -98,26 +98,26 @@ def translation(pair: tuple[str, str]) -> Translation:
 def test_the_draft_reads_exactly_the_targets_text(
     pair: tuple[str, str], changes: list[tuple[int, str, list[int]]]
 ) -> None:
-    """Texts grow, are cut anywhere, go on with any tokens; a draft goes on with wrong ones in between."""
+    """Texts grow, are cut anywhere and continue with any tokens; a draft adds wrong ones in between."""
     both = translation(pair)
     found, tokens = Alignment(both), list[int]()
     for kept, text, strays in changes:
-        size = len(both.target.pieces)
+        size = len(both.target.token_bytes)
         tokens = tokens[:kept] + both.target.encode(text.encode()) + [stray % size for stray in strays]
         found.follow(tokens)
-        expected = b"".join(map(both.target.piece, tokens))
+        expected = b"".join(map(both.target.bytes_of, tokens))
         assert bytes(found.draft.text) == expected
-        assert b"".join(map(both.draft.piece, found.draft.tokens)) == expected
+        assert b"".join(map(both.draft.bytes_of, found.draft.tokens)) == expected
         assert tuple(found.draft.tokens[: len(both.first)]) == both.first
         for stray in strays:
-            found.extend(stray % len(both.draft.pieces))
+            found.extend(stray % len(both.draft.token_bytes))
 
 
 @every_pair
 @given(st.one_of(texts.map(str.encode), st.binary(max_size=20)))
-def test_tokens_say_the_bytes_they_were_made_from(pair: tuple[str, str], text: bytes) -> None:
+def test_encoding_keeps_the_bytes(pair: tuple[str, str], text: bytes) -> None:
     for found in (translation(pair).target, translation(pair).draft):
-        assert b"".join(map(found.piece, found.encode(text))) == text
+        assert b"".join(map(found.bytes_of, found.encode(text))) == text
 
 
 @every_pair
@@ -149,7 +149,7 @@ def test_text_is_cut_as_the_model_cuts_it(name: str, text: str) -> None:
     assert own == plain.encode(text, add_special_tokens=False).ids
 
 
-def test_special_tokens_are_the_same_by_text_and_by_what_they_do() -> None:
+def test_special_tokens_match_by_text_or_role() -> None:
     both = translation(("qwen", "gpt2"))
     rendered = qwen().tokenizer.encode("<|im_start|>hi<|im_end|><|endoftext|>").ids
     found = Alignment(both)
@@ -162,40 +162,40 @@ def test_special_tokens_are_the_same_by_text_and_by_what_they_do() -> None:
         "</s>",
         "</s>",
     ]
-    assert both.ends == {1}
-    assert both.target.encode(both.draft.piece(1)) == [2]  # the end of a turn, not of the text
+    assert both.stop_tokens == {1}
+    assert both.target.encode(both.draft.bytes_of(1)) == [2]  # the end of a turn, not of the text
 
 
-def test_a_special_token_that_the_draft_has_not_is_its_text_to_it() -> None:
+def test_a_special_token_unknown_to_the_draft_is_plain_text() -> None:
     both = translation(("gpt2", "qwen"))
-    assert both.target.piece(0) == b""  # the draft begins its own way
+    assert both.target.bytes_of(0) == b""  # the draft begins its own way
     both = translation(("qwen", "sentencepiece"))
-    assert both.target.piece(1) == b"<|im_start|>"
-    assert both.draft.piece(2) == both.target.piece(2) == both.target.piece(0) != b"</s>"
+    assert both.target.bytes_of(1) == b"<|im_start|>"
+    assert both.draft.bytes_of(2) == both.target.bytes_of(2) == both.target.bytes_of(0) != b"</s>"
 
 
-def test_a_special_token_that_the_target_has_not_cannot_be_said() -> None:
+def test_a_special_token_unknown_to_the_target_is_not_expressible() -> None:
     both = translation(("sentencepiece", "qwen"))
-    assert not both.draft.speaks(1)
-    assert both.draft.speaks(2)
-    assert both.draft.piece(2) == both.draft.piece(0) == both.target.piece(2)
+    assert not both.draft.is_expressible(1)
+    assert both.draft.is_expressible(2)
+    assert both.draft.bytes_of(2) == both.draft.bytes_of(0) == both.target.bytes_of(2)
 
 
 def test_text_that_looks_like_a_special_token_is_text() -> None:
     both = translation(("qwen", "qwen"))
     assert len(both.draft.encode(b"<|im_end|>")) > 1
-    assert both.draft.encode(mark("<|im_end|>")) == [2]
+    assert both.draft.encode(special_bytes("<|im_end|>")) == [2]
     assert both.draft.encode(b"<tool_call>") == [qwen().tokenizer.token_to_id("<tool_call>")]
 
 
-def test_a_model_that_ends_nothing_has_no_end_in_common() -> None:
-    silent = Speaker("silent", gpt2().tokenizer)
-    both = between(qwen(), silent)
-    assert both.ends == frozenset()
-    assert both.target.piece(2) == b"<|im_end|>"
+def test_a_model_without_stop_tokens_shares_none() -> None:
+    silent = ModelTokenizer("silent", gpt2().tokenizer)
+    both = build_translation(qwen(), silent)
+    assert both.stop_tokens == frozenset()
+    assert both.target.bytes_of(2) == b"<|im_end|>"
 
 
-def test_bytes_that_no_token_has_are_read_as_something_as_long() -> None:
+def test_bytes_without_a_token_are_replaced_one_by_one() -> None:
     few = vocabulary.from_gguf(
         {
             "tokenizer.ggml.model": "gpt2",
@@ -204,7 +204,7 @@ def test_bytes_that_no_token_has_are_read_as_something_as_long() -> None:
             "tokenizer.ggml.merges": [],
         }
     )
-    both = between(qwen(), Speaker("few", few))
+    both = build_translation(qwen(), ModelTokenizer("few", few))
     found = Alignment(both)
     for text in ("a é", "a éb", "bb"):
         found.follow(both.target.encode(text.encode()))
@@ -212,7 +212,7 @@ def test_bytes_that_no_token_has_are_read_as_something_as_long() -> None:
         assert found.draft.tokens == [{97: 0, 98: 2}.get(byte, 1) for byte in text.encode()]
 
 
-def test_a_tokenizer_that_is_not_made_of_bytes_is_refused() -> None:
+def test_a_tokenizer_without_bytes_is_rejected() -> None:
     words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     with pytest.raises(UnsupportedModel, match="`words` are not made of bytes"):
-        between(qwen(), Speaker("words", words))
+        build_translation(qwen(), ModelTokenizer("words", words))

@@ -62,13 +62,13 @@ def test_every_rule_cuts_words_as_llama_cpp_does(of_smollm2: dict[str, Any], rul
 
 def test_every_rule_is_one_of_those_checked() -> None:
     checked = {"smollm", *json.loads((DATA / "tokens_rules.json").read_text())}
-    assert {rule for rule, words in vocabulary.WORDS.items()} >= checked
-    assert set(vocabulary.WORDS.values()) == {vocabulary.WORDS[rule] for rule in checked}
+    assert {rule for rule, words in vocabulary.PRE_TOKENIZERS.items()} >= checked
+    assert set(vocabulary.PRE_TOKENIZERS.values()) == {vocabulary.PRE_TOKENIZERS[rule] for rule in checked}
 
 
 @pytest.mark.large
 def test_qwen2_gives_llama_cpps_ids() -> None:
-    path = models.large("qwen2.5-coder-0.5b").form("gguf")
+    path = models.large("qwen2.5-coder-0.5b").files_in("gguf")
     assert path is not None
     metadata = GgufFile.open(path).metadata
     check(vocabulary.from_gguf(metadata), pairs("tokens_qwen2.json"))
@@ -76,7 +76,7 @@ def test_qwen2_gives_llama_cpps_ids() -> None:
     assert vocabulary.stop_tokens(metadata) == [151643, 151645]
 
 
-def test_whole_words_go_before_merges_where_the_rule_says_so() -> None:
+def test_some_rules_prefer_whole_words_to_merges() -> None:
     assert vocabulary.from_gguf(TINY).encode("abc", add_special_tokens=False).ids == [4]
     other = {**TINY, "tokenizer.ggml.pre": "gpt-2"}
     assert vocabulary.from_gguf(other).encode("abc", add_special_tokens=False).ids == [3, 2]
@@ -94,7 +94,7 @@ def test_stop_tokens() -> None:
     assert vocabulary.stop_tokens({**TINY, "tokenizer.ggml.eos_token_id": 99}) == [6, 7]
 
 
-def test_the_first_token_is_there_only_when_asked_for() -> None:
+def test_the_bos_token_is_added_only_if_configured() -> None:
     assert vocabulary.first_tokens({**TINY, "tokenizer.ggml.add_bos_token": False}) == []
     assert vocabulary.first_tokens({**TINY, "tokenizer.ggml.add_bos_token": True}) == [5]
     assert vocabulary.first_tokens(TINY) == [5]  # llama.cpp adds it for Llama 3 when the file is silent
@@ -106,12 +106,12 @@ def test_the_first_token_is_there_only_when_asked_for() -> None:
     [
         ({"tokenizer.ggml.model": "llama"}, "The tokenizer `llama` cannot be read"),
         ({"tokenizer.ggml.model": None}, "The tokenizer `None` cannot be read"),
-        ({"tokenizer.ggml.pre": "viking"}, "The pre-tokenizer `viking` is not known"),
-        ({"tokenizer.ggml.pre": None}, "The pre-tokenizer `None` is not known"),
-        ({"tokenizer.ggml.pre": "default"}, "The pre-tokenizer `default` is not known"),
+        ({"tokenizer.ggml.pre": "viking"}, "Unknown pre-tokenizer `viking`"),
+        ({"tokenizer.ggml.pre": None}, "Unknown pre-tokenizer `None`"),
+        ({"tokenizer.ggml.pre": "default"}, "Unknown pre-tokenizer `default`"),
     ],
 )
-def test_what_is_not_known_is_refused(change: dict[str, Any], message: str) -> None:
+def test_unknown_tokenizers_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         vocabulary.from_gguf({**TINY, **change})
 
@@ -141,5 +141,5 @@ def test_vocabularies_are_compared_id_by_id() -> None:
     assert vocabulary.first_difference(target, with_tokens(["a", "b", "ab", "c", "d", "[PAD5]"])) is None
     other = with_tokens(["a", "b", "ab", "d", "c"])
     assert vocabulary.first_difference(target, other) == (3, "c", "d")
-    with pytest.raises(VocabularyMismatch, match="Token 3 is `c` to `big` and `d` to `small`"):
+    with pytest.raises(VocabularyMismatch, match="Token 3 is `c` in `big` and `d` in `small`"):
         vocabulary.check_same(target, other, "big", "small")

@@ -1,4 +1,4 @@
-"""A paged graph in three parts: where it is cut, what is in each part, and what is refused."""
+"""A paged graph split in three parts: where, what each part holds, and what is rejected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_weight_is_in_one_part(graph: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", [0, 2, 9])
-def test_there_is_no_other_exit(graph: Path, layer: int) -> None:
+def test_invalid_exit_layers(graph: Path, layer: int) -> None:
     with pytest.raises(BadValue, match=f"no exit after layer {layer}: the model has 2 layers"):
         layer_split.split(read_all_rows(graph), layer)
 
@@ -67,7 +67,7 @@ def test_a_graph_without_layers_is_refused(graph: Path, monkeypatch: pytest.Monk
     assert caught.value.hint
 
 
-def test_a_model_says_how_many_layers_it_has(tmp_path: Path) -> None:
+def test_the_number_of_layers_is_checked(tmp_path: Path) -> None:
     gguf = tiny.write_gguf(tiny.make("llama"), tmp_path / "a.gguf")
     nested = {"text_config": {"num_hidden_layers": 2}}
     for model, config in ((gguf, None), (tmp_path, {"num_hidden_layers": 2}), (tmp_path, nested)):

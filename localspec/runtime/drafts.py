@@ -1,0 +1,139 @@
+"""Which drafter to use, and which draft model it runs on which engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from localspec import plugins
+from localspec.errors import UnknownModel, UnknownName
+from localspec.formats.tokenizer import translation, vocabulary
+from localspec.library import Library, Model, Progress
+from localspec.plugins import Spec
+from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, with_options
+from localspec.runtime.loading import LoadSpec
+from localspec.state import probes
+
+if TYPE_CHECKING:
+    from localspec.formats.tokenizer.token_bytes import Translation
+
+
+class DraftPlan(NamedTuple):
+    """A drafter, the draft model that it runs, and whether that model has another vocabulary."""
+
+    spec: Spec
+    load: LoadSpec | None = None
+    foreign: bool = False
+
+    def translation(self, target: Model) -> Translation | None:
+        """Return the translation between both vocabularies, None if the drafter takes none."""
+        translates = self.spec.part.made_by.translates
+        if self.load is None or translates == "never" or (translates == "if needed" and not self.foreign):
+            return None
+        speakers = [
+            translation.ModelTokenizer(model.name, model.tokenizer(), model.stop_tokens(), model.first_tokens())
+            for model in (target, self.load.model)
+        ]
+        return translation.build_translation(*speakers)
+
+
+def find_draft(
+    choice: Choice, target: Model, engine: Spec, library: Library, progress: Progress
+) -> DraftPlan:
+    """Return the drafter that `choice` names, with its draft model.
+
+    `auto` is the hybrid drafter, with a draft built for the target or the catalogue's pair when one is on
+    disk. A text that names no part is a model's name: the hybrid drafter with that model. The draft runs on
+    the target's `engine` unless it asks for another. Raises VocabularyMismatch for a draft with another
+    vocabulary and a drafter that does not translate.
+    """
+    text = choice.draft
+    if text == OFF or choice.decoding != STANDARD:
+        return DraftPlan(plugins.parse("drafters", OFF_PART))
+    if text == AUTO:
+        draft = _suitable(target, engine, library, progress)
+        if draft is None:
+            return DraftPlan(plugins.parse("drafters", HYBRID))
+        return _hybrid(target, draft, engine, progress)
+    if text.partition(":")[0] in plugins.names("drafters"):
+        return _named(plugins.parse("drafters", text), target, engine, library, progress)
+    try:
+        draft = library.resolve(text, progress, engine.part.made_by.forms)
+    except UnknownModel as error:
+        near = [*plugins.names("drafters"), *(model.name for model in library.all())]
+        raise UnknownName(f"Unknown drafter or model `{text}`", text, near) from error
+    return _hybrid(target, draft, engine, progress)
+
+
+def model_named(text: str) -> str | None:
+    """Return the model that a draft of `Choice` names, None if it names none."""
+    if text in (AUTO, OFF):
+        return None
+    if text.partition(":")[0] not in plugins.names("drafters"):
+        return text
+    name: str | None = plugins.parse("drafters", text).options.get("name")
+    return name or None
+
+
+def _suitable(target: Model, engine: Spec, library: Library, progress: Progress) -> Model | None:
+    """Return the draft built for the target, else the catalogue's pair, if one is on disk and sound."""
+    pair = library.find(target.draft) if target.draft else None
+    checked = probes.read(LoadSpec(engine, target).key).get("drafts", {})
+    for draft in [*library.drafts_for(target), *([pair] if pair else [])]:
+        if not any(map(draft.files_in, engine.part.made_by.forms)):
+            continue
+        if checked.get(draft.name, {}).get("same", True):
+            return draft
+        progress.say(f"`{draft.name}` is not used: `localspec doctor` saw it change the text")
+    if target.draft and pair is None:
+        _hint(target, progress)
+    return None
+
+
+def _hint(target: Model, progress: Progress) -> None:
+    """Say once per model which draft would help."""
+    key = probes.key("hint", target.name)
+    if not probes.read(key):
+        probes.add(key, draft=target.draft)
+        progress.say(f"hint: A draft makes `{target.name}` faster; `--draft {target.draft}` downloads it")
+
+
+def _named(spec: Spec, target: Model, engine: Spec, library: Library, progress: Progress) -> DraftPlan:
+    """Return a drafter with the draft model that its options name."""
+    if not spec.options.get("name"):
+        return DraftPlan(spec)
+    own = _draft_engine(engine, spec.options)
+    draft = library.resolve(spec.options["name"], progress, own.part.made_by.forms)
+    same, translates = same_vocabulary(target, draft), spec.part.made_by.translates
+    if not same and translates == "never":
+        vocabulary.check_same(target.tokenizer(), draft.tokenizer(), target.name, draft.name)
+    if same and translates == "always":
+        progress.say(
+            f"`{draft.name}` has the vocabulary of `{target.name}`: `draft_model` drafts at a lower cost"
+        )
+    return DraftPlan(spec, LoadSpec(own, draft), not same)
+
+
+def _hybrid(target: Model, draft: Model, engine: Spec, progress: Progress) -> DraftPlan:
+    """Return the hybrid drafter with the model `draft`."""
+    same = same_vocabulary(target, draft)
+    if not same:
+        progress.say(
+            f"`{draft.name}` has another vocabulary than `{target.name}`: its guesses are translated"
+        )
+    spec = Spec(plugins.part("drafters", HYBRID), {"name": draft.name})
+    return DraftPlan(spec, LoadSpec(engine, draft), not same)
+
+
+def _draft_engine(target: Spec, options: Mapping[str, Any]) -> Spec:
+    """Return the target's engine, or the one that the draft names, with the draft's device and threads."""
+    spec = plugins.parse("engines", options["runs"]) if options.get("runs") else target
+    return with_options(spec, device=options.get("device") or None, threads=options.get("threads") or None)
+
+
+def same_vocabulary(one: Model, other: Model) -> bool:
+    """Tell whether two models share a vocabulary; identical tokenizer files save the comparison."""
+    digests = [model.manifest.digests.get("tokenizer.json") for model in (one, other)]
+    if digests[0] is not None and digests[0] == digests[1]:
+        return True
+    return vocabulary.first_difference(one.tokenizer(), other.tokenizer()) is None
