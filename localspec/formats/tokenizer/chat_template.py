@@ -45,7 +45,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **extra: Any,
     ) -> str:
-        """Return the prompt; raise ModelError with the template's own message if it rejects the conversation."""
+        """Return the prompt; raise ModelError with the template's message if it rejects the conversation."""
         values = {
             **self.special,
             "messages": [_with_text(message) for message in messages],

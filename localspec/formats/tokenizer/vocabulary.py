@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Metadata = Mapping[str, Any]
 
-# The pre-tokenizer patterns by their names in `tokenizer.ggml.pre`, from llama.cpp's llama-vocab.cpp. The tests
-# compare each with llama.cpp.
+# The pre-tokenizer patterns by their names in `tokenizer.ggml.pre`, from llama.cpp's llama-vocab.cpp. The
+# tests compare each with llama.cpp.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _DIGIT = r"\p{N}"
 _ENGLISH = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"

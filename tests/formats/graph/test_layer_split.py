@@ -56,7 +56,7 @@ def test_each_weight_is_in_one_part(graph: Path) -> None:
 
 @pytest.mark.parametrize("layer", [0, 2, 9])
 def test_invalid_exit_layers(graph: Path, layer: int) -> None:
-    with pytest.raises(BadValue, match=f"no exit after layer {layer}: the model has 2 layers"):
+    with pytest.raises(BadValue, match=f"Cannot exit after layer {layer}: the model has 2 layers"):
         layer_split.split(read_all_rows(graph), layer)
 
 

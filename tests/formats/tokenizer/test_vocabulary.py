@@ -104,8 +104,8 @@ def test_the_bos_token_is_added_only_if_configured() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "llama"}, "The tokenizer `llama` cannot be read"),
-        ({"tokenizer.ggml.model": None}, "The tokenizer `None` cannot be read"),
+        ({"tokenizer.ggml.model": "llama"}, "Tokenizers of type `llama` cannot be read"),
+        ({"tokenizer.ggml.model": None}, "Tokenizers of type `None` cannot be read"),
         ({"tokenizer.ggml.pre": "viking"}, "Unknown pre-tokenizer `viking`"),
         ({"tokenizer.ggml.pre": None}, "Unknown pre-tokenizer `None`"),
         ({"tokenizer.ggml.pre": "default"}, "Unknown pre-tokenizer `default`"),
