@@ -1,15 +1,16 @@
-"""A conversation: turns, template, one cache for all of them."""
+"""A conversation with one model: turns, chat template, and one KV cache for all turns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.core.sampler import Sampling
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, EmptyPrompt, PromptError
-from localspec.output.reasoning import OPENS, ReasoningParser, split
+from localspec.output.reasoning import OPENS, OutputPiece, ReasoningParser, split
 from localspec.runtime.generation import Answer, Runtime
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 Reply = tuple[Answer, Generator["Step", None, None]]
 
-THINKING = "enable_thinking"  # what chat templates call it
+THINKING = "enable_thinking"  # the variable of chat templates
 SUMMARY = (
     "Sum up our conversation so far in a few sentences, with every fact and decision that may matter later."
 )
-SUMMARY_TOKENS = 512  # at most, and never more than a quarter of the context
+SUMMARY_TOKENS = 512  # at most, and at most a quarter of the context
 
 
 class Usage(NamedTuple):
-    """Tokens of a conversation: all of it, what of that the cache holds, and what the model can hold."""
+    """Tokens of a conversation, the part of them in the KV cache, and the model's context length."""
 
     used: int
     reused: int
@@ -34,10 +35,10 @@ class Usage(NamedTuple):
 
 
 class Chat:
-    """Turns with one model. What the turns share is read once: the runtime's cursor sees to that.
+    """A conversation. The runtime's cursor reads the common beginning of its turns once.
 
-    A model without a chat template goes on with the turns' own text, as with `raw`, and `note` says so.
-    `thinking` is what a template that knows `enable_thinking` is told; None leaves it to the model's makers.
+    A model without a chat template continues the text of the turns, as with `raw`, and `note` says so.
+    `thinking` sets `enable_thinking` in a template that has it; None leaves it to the template.
     """
 
     def __init__(
@@ -61,22 +62,22 @@ class Chat:
         self.grammar = grammar
         self._asked_raw = raw
         self._thinking: bool | None = None
-        self.begins_in_thought = False  # the last answer, as some templates have it
+        self.begins_in_thought = False  # the last answer, as some templates make it
         self.use(runtime)
         if self.raw and system:
             raise PromptError(
-                f"`{runtime.model.name}` has no chat template, so no place for `--system`", None
+                f"`{runtime.model.name}` has no chat template, so it takes no system prompt", None
             )
         self.thinking = thinking
         self.system = system
 
     def use(self, runtime: Runtime) -> None:
-        """Go on with another model, or the same one with other parts; the turns stay."""
+        """Switch to another model, or to other parts with the same one; the turns stay."""
         self.runtime = runtime
         self._template = None if self._asked_raw else runtime.model.template()
         self.raw = self._template is None
         self.note = (
-            f"`{runtime.model.name}` has no chat template: it goes on with your text, as with `--raw`"
+            f"`{runtime.model.name}` has no chat template: it continues your text, as with `--raw`"
             if self.raw and not self._asked_raw
             else None
         )
@@ -85,7 +86,7 @@ class Chat:
 
     @property
     def system(self) -> str | None:
-        """What the model is told first, None for nothing."""
+        """The system prompt, None without one."""
         first = self.messages[0] if self.messages else {}
         return str(first["content"]) if first.get("role") == "system" else None
 
@@ -96,28 +97,28 @@ class Chat:
 
     @property
     def thinking(self) -> bool | None:
-        """Whether the model is told to think before it answers; None leaves it to its makers."""
+        """Whether the model thinks before it answers; None leaves it to the chat template."""
         return self._thinking
 
     @thinking.setter
     def thinking(self, wanted: bool | None) -> None:
-        """Set it; raises BadValue for a model whose template does not ask."""
+        """Set it; raises BadValue for a template that has no such switch."""
         if wanted is not None and not self.can_think:
             raise BadValue(
                 f"The chat template of `{self.runtime.model.name}` has no switch for thinking",
-                "Without `--think` and `--no-think` it thinks, or does not, as its makers have it",
+                "Leave out `--think` and `--no-think`: the model thinks, or does not, by its own default",
             )
         self._thinking = wanted
 
     @property
     def can_think(self) -> bool:
-        """Tell whether the chat template asks if the model should think."""
+        """Tell whether the chat template can switch thinking on and off."""
         return self._template is not None and THINKING in self._template.source
 
     def ask(self, text: str) -> Reply:
-        """Return the answer to `text` and the rounds that fill it; the turn is kept however far it got.
+        """Return the answer to `text` and the steps that fill it; an interrupted turn is kept, too.
 
-        Raises EmptyPrompt, and ContextFull when the conversation leaves no room; the turn is then not kept.
+        Raises EmptyPrompt, and ContextFull if the conversation leaves no room; the turn is then not kept.
         """
         if not text.strip():
             raise EmptyPrompt
@@ -130,12 +131,12 @@ class Chat:
             raise
 
     def _unanswered(self, messages: Sequence[Message]) -> list[Message]:
-        """Return an empty answer to a question that has none, for templates want turns to alternate."""
+        """Return an empty answer to an unanswered question, because templates require turns to alternate."""
         asked = messages and messages[-1]["role"] == "user"
         return [{"role": "assistant", "content": ""}] if asked else []
 
     def retry(self) -> Reply:
-        """Answer the last question again; the old answer is gone once the new one can begin."""
+        """Answer the last question again; the old answer is dropped once the new one can begin."""
         if not self.turns:
             raise PromptError("Nothing was asked yet", "Ask something first")
         held = self.messages
@@ -147,7 +148,7 @@ class Chat:
             raise
 
     def undo(self) -> str:
-        """Forget the last question and its answer; return the question."""
+        """Drop the last question and its answer; return the question."""
         if not self.turns:
             raise PromptError("Nothing was asked yet", None)
         at = self.turns[-1]
@@ -156,18 +157,18 @@ class Chat:
         return text
 
     def clear(self) -> None:
-        """Forget all turns, but for what the model is told first."""
+        """Drop all turns except the system prompt."""
         self.messages = self.messages[:1] if self.system is not None else []
 
     @property
     def turns(self) -> list[int]:
-        """The places of the user's messages."""
+        """The positions of the user's messages."""
         return [at for at, message in enumerate(self.messages) if message["role"] == "user"]
 
     def drop_oldest(self, keep: int = 0) -> int:
-        """Forget the oldest question and its answer, but never one of the last `keep`.
+        """Drop the oldest question and its answer, unless it is one of the last `keep`.
 
-        Returns how many messages that were.
+        Returns the number of messages dropped.
         """
         turns = [*self.turns, len(self.messages)]
         if len(turns) - 1 <= keep or len(turns) == 1:
@@ -177,10 +178,10 @@ class Chat:
         return second - first
 
     def summarise(self, keep: int = 0) -> Reply:
-        """Have the model sum up all but the last `keep` turns.
+        """Let the model sum up all but the last `keep` turns.
 
-        When the rounds have ended, the question for it and its words stand in the place of those turns.
-        Raises ContextFull.
+        When the steps have ended, the request for the summary and its text replace those turns. Raises
+        ContextFull.
         """
         at = self.turns[-keep] if keep else len(self.messages)
         earlier, rest = self.messages[:at], self.messages[at:]
@@ -199,29 +200,34 @@ class Chat:
         return answer, replaced()
 
     def usage(self) -> Usage:
-        """Return what the conversation takes of the context, and how much of that is in the cache."""
+        """Return how much of the context the conversation takes, and how much of it is in the KV cache."""
         held = self.runtime.target.tokens
         tokens = self.prompt(self.messages) if self.messages else []
         return Usage(len(tokens), shared_prefix(tokens, held), self.runtime.engine.context)
 
     def reply(self) -> Reply:
-        """Return the answer to the messages as they are and the rounds that fill it; it becomes a message."""
+        """Return the answer to the present messages and the steps that fill it; it becomes a message."""
         prompt = self.prompt(self.messages)
         self.begins_in_thought = self.grammar is None and opens_thought(self.runtime, prompt)
         answer, steps = self._answered(prompt, self.grammar)
         return answer, self._kept(answer, steps)
 
     def splitter(self) -> ReasoningParser | None:
-        """Return what tells thoughts from words in the answer that `reply` began; None where all is words."""
+        """Return the reasoning parser for the answer that `reply` began; None if it has no reasoning."""
         return None if self.raw or self.grammar else ReasoningParser(self.begins_in_thought)
 
     def message(self, text: str) -> Message:
-        """Return what the model wrote as a message: what it thought stands apart, outside the history."""
-        thought, said = ("", text) if self.raw or self.grammar else split(text, self.begins_in_thought)
-        return {"role": "assistant", "content": said} | ({"reasoning_content": thought} if thought else {})
+        """Return the model's output as a message, with its reasoning apart from the content."""
+        reasoning, content = self._split(text)
+        return {"role": "assistant", "content": content} | (
+            {"reasoning_content": reasoning} if reasoning else {}
+        )
+
+    def _split(self, text: str) -> tuple[str, str]:
+        return ("", text) if self.raw or self.grammar else split(text, self.begins_in_thought)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Return the tokens that ask for the next answer."""
+        """Return the prompt for the next answer."""
         if self._template is None:
             return self.runtime.encode("".join(str(message["content"]) for message in messages), raw=True)
         return self.runtime.encode(self._template.render(messages, **self._told()), raw=False)
@@ -240,31 +246,83 @@ class Chat:
         )
 
     def _kept(self, answer: Answer, steps: Generator[Step, None, None]) -> Generator[Step, None, None]:
-        kept = self.messages
+        """Draw the steps, then append the answer to the messages and set its text and reasoning apart."""
+        messages = self.messages
         try:
             yield from steps
         finally:
-            kept.append(self.message(answer.text))
+            messages.append(self.message(answer.text))
+            answer.reasoning, answer.text = self._split(answer.text)
+
+    def send(self, text: str) -> Answer:
+        """Return the complete answer to `text`; raises what `ask` raises."""
+        return self.stream(text).finish()
+
+    def stream(self, text: str) -> AnswerStream:
+        """Return the answer to `text` as a stream of text; raises what `ask` raises."""
+        return AnswerStream(*self.ask(text), self.splitter())
+
+    def stream_reply(self) -> AnswerStream:
+        """Return the answer to the present messages as a stream of text; raises what `reply` raises."""
+        return AnswerStream(*self.reply(), self.splitter())
+
+
+class AnswerStream:
+    """The text of an answer as the model writes it; `answer` fills up meanwhile.
+
+    Iterating yields the answer without its reasoning. Leaving the loop early and calling `close` interrupts
+    the answer; the text so far is kept.
+    """
+
+    def __init__(
+        self, answer: Answer, steps: Generator[Step, None, None], parser: ReasoningParser | None
+    ) -> None:
+        self.answer = answer
+        self._steps = steps
+        self._parser = parser
+
+    def __iter__(self) -> Iterator[str]:
+        for step in self._steps:
+            yield from self._visible(step)
+
+    def _visible(self, step: Step) -> Iterator[str]:
+        """Yield the text of a step that is not reasoning."""
+        if self._parser is None:
+            pieces = [OutputPiece(step.text)]
+        else:
+            pieces = self._parser.push(step.text) + (self._parser.end() if step.finish else [])
+        yield from (piece.text for piece in pieces if piece.text and not piece.is_reasoning)
+
+    def finish(self) -> Answer:
+        """Draw the rest of the answer and return it."""
+        with closing(self._steps):
+            for _ in self._steps:
+                pass
+        return self.answer
+
+    def close(self) -> None:
+        """Interrupt the answer."""
+        self._steps.close()
 
 
 def fenced(name: str, text: str) -> str:
-    """Return a file as a model reads it: its name, and its text in a fence that is longer than any in it."""
+    """Return a file for a prompt: its name, and its text in a fence longer than any fence in it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{name}:\n{fence}\n{text.rstrip()}\n{fence}"
 
 
 def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:
-    """Tell whether the answer to a prompt begins inside a thought, as some templates have it."""
+    """Tell whether the answer to a prompt begins inside its reasoning, as some templates make it."""
     last = runtime.tokenizer.decode(list(prompt[-4:]), skip_special_tokens=False)
     return str(last).rstrip().endswith(OPENS)
 
 
 def sampling_of(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
-    """Return the sampling that a user asked for, the rest as the model's makers do.
+    """Return the sampling settings that a user gave, completed with the model's defaults.
 
-    `defaults` is a model's generation config, `asked` what the command line set. Temperature 0 is greedy and
-    leaves the makers' other settings out, but for the repetition penalty.
+    `defaults` is the model's generation config, `asked` what the user set. Temperature 0 is greedy and drops
+    the other defaults, except the repetition penalty.
     """
     chosen = dict(defaults)
     sampled = chosen.pop("do_sample", False)
@@ -284,6 +342,6 @@ def _refuse_idle(asked: dict[str, Any]) -> None:
         if name in asked:
             shown = name.replace("_", "-")
             raise BadValue(
-                f"`--{shown}` does nothing at temperature 0, where the likeliest token is taken",
+                f"`--{shown}` does nothing at temperature 0, which takes the most likely token",
                 f"Type `--temperature 0.7` beside it, or leave `--{shown}` out",
             )

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from localspec.core import contracts
 from localspec.drafting.build_step import BuildStep
 from localspec.errors import BadValue, UnknownName, suggestion
-from localspec.output.tool_calls import ToolFormat
+from localspec.output.tool_format import ToolFormat
 
 
 class Kind(NamedTuple):
@@ -187,7 +187,7 @@ def part(kind: str, name: str) -> Part:
     used.
     """
     if name not in names(kind):
-        raise UnknownName(f"There is no {KINDS[kind].title} called `{name}`", name, names(kind))
+        raise UnknownName(f"Unknown {KINDS[kind].title} `{name}`", name, names(kind))
     if name in _installed(kind):
         return Part(kind, name, _load(kind, _installed(kind)[name]))
     module = importlib.import_module(f"localspec.{kind}.{name}")

@@ -1,7 +1,7 @@
-"""Ctrl-C beside OpenVINO on processors with AMX: its CPU plug-in gives signals a stack of its own.
+"""Keep Ctrl-C from crashing OpenVINO on processors with AMX.
 
-The plug-in sets that stack for the thread that loads it, and frees it when it goes, on whichever thread that
-is; a signal to the first thread then kills the process. The usual stack has room enough.
+Its CPU plug-in sets an alternate signal stack on the thread that loads it, and may free the stack on another
+thread; a signal to the first thread then kills the process. The usual stack is large enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Stack(ctypes.Structure):
 
 @contextmanager
 def signal_stack_kept() -> Iterator[None]:
-    """Leave this thread's stack for signals as it was before; Linux only, elsewhere nothing happens."""
+    """Restore this thread's signal stack after the block; does nothing on systems other than Linux."""
     if not sys.platform.startswith("linux"):
         yield
         return

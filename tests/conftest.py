@@ -17,7 +17,7 @@ from localspec.core.decode import decode
 from localspec.core.sampler import Constraint, Sampler, Sampling
 from localspec.core.stop import OutputProcessor
 from localspec.core.types import Step
-from localspec.engines.openvino import engine as openvino
+from localspec.runtime import loading
 
 # before torch or llama.cpp is there: tests share the cores, on which OpenMP's threads would spin
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
 
-CARD = devices.nvidia()
+CARD = devices.has_nvidia_driver()
 LARGE = bool(os.environ.get("LOCALSPEC_TEST_LARGE"))
 
 PROMPT = (3, 1, 4, 1, 5, 9, 2, 6)
@@ -90,7 +90,7 @@ def ask_toy(
         draft_length or plugins.parse("draft_length", "fixed:tokens=4").make(),
         checked,
         sampler,
-        OutputProcessor(Numbers(), stop_tokens=stop_tokens, stop=stop, room=room),
+        OutputProcessor(Numbers(), stop_tokens=stop_tokens, stop=stop, max_new_tokens=room),
     )
     return Answer(list(steps))
 
@@ -105,10 +105,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give what engines keep of compiled models a folder of the session's own."""
+    """Give engines a cache folder of the session's own."""
     folder = tmp_path_factory.mktemp("compiled")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(openvino, "compiled_folder", lambda model: folder / model.resolve().name)
+        patch.setattr(loading, "compiled_folder", lambda model: folder / model.resolve().name)
         yield folder
 
 

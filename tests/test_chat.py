@@ -13,9 +13,9 @@ from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.library import Library, Silent
-from localspec.output.reasoning import Said
+from localspec.output.reasoning import OutputPiece
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 
 CONTEXT = 400
 
@@ -25,7 +25,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     """SmolLM2 with little room."""
     library = Library(tmp_path_factory.mktemp("home"))
     choice = Choice(engine=f"llamacpp:context={CONTEXT}", draft="off")
-    return Runtime(str(models.smollm2_gguf()), choice, library, Silent())
+    return Runtime.load(str(models.smollm2_gguf()), choice, library, Silent())
 
 
 @pytest.fixture
@@ -181,9 +181,11 @@ def test_the_switch_of_a_template_is_set(runtime: Runtime, monkeypatch: pytest.M
     plain = said(chat.ask("Hello"))
     assert chat.messages[1] == {"role": "assistant", "content": plain}
     chat.thinking = True
-    thought = said(chat.ask("Hello"))  # SmolLM2 never closes it
+    answer, steps = chat.ask("Hello")  # SmolLM2 never closes its reasoning
+    streamed = "".join(last.text for last in steps)
     assert chat.begins_in_thought
-    assert chat.messages[3] == {"role": "assistant", "content": "", "reasoning_content": thought.strip()}
+    assert (answer.text, answer.reasoning) == ("", streamed.strip())
+    assert chat.messages[3] == {"role": "assistant", "content": "", "reasoning_content": answer.reasoning}
     chat.thinking = False
     assert said(chat.retry()) == chat.messages[-1]["content"]
 
@@ -195,7 +197,7 @@ def test_a_thought_is_no_part_of_the_history(chat: Chat) -> None:
     assert chat.message("hm</think>Yes")["content"] == "Yes"
     splitter = chat.splitter()
     assert splitter is not None
-    assert splitter.push("hm</think>Yes") == [Said("hm", thought=True), Said("Yes")]
+    assert splitter.push("hm</think>Yes") == [OutputPiece("hm", is_reasoning=True), OutputPiece("Yes")]
     chat.grammar = "start: /x/"
     assert chat.message("x") == {"role": "assistant", "content": "x"}
 

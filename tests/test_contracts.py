@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -12,17 +11,17 @@ import pytest
 import words
 
 from localspec import plugins
-from localspec.core.contracts import Drafter
+from localspec.core.contracts import Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Constraint, Sampler, Sampling
 from localspec.core.types import Guess, LazyGuess, Tokens
 from localspec.engines.toy import Toy
 from localspec.plugins import REQUIRED, Part
 
-GRAINS = (1, 8, 0)
+BLOCK_SIZES = (1, 8, 0)
 WIDTH = 6  # few words: copied guesses often stand
-TARGETS = {grain: Toy(width=WIDTH, grain=grain) for grain in GRAINS}
-DRAFT = Toy(width=6, noise=0.7)
+TARGETS = {block_size: Toy(vocab_size=WIDTH, block_size=block_size) for block_size in BLOCK_SIZES}
+DRAFT = Toy(vocab_size=6, noise=0.7)
 PARTS = [part for kind in plugins.KINDS for part in plugins.parts(kind).values()]
 LOSSLESS = [name for name, part in plugins.parts("verifiers").items() if part.made_by.lossless]  # type: ignore[attr-defined]
 
@@ -59,23 +58,25 @@ def made(kind: str, name: str, *arguments: Any) -> Any:
     return spec(plugins.part(kind, name)).make(*arguments)
 
 
-def target_for(name: str, grain: int = 1) -> Cursor:
+def target_for(name: str, block_size: int = 1) -> Cursor:
     """Return a cursor on a target that has what the drafter called `name` needs."""
     found = spec(plugins.part("drafters", name))
     needed = found.part.made_by.needs(**found.options)
-    return Cursor(Toy(width=WIDTH, grain=grain, **needed).session() if needed else TARGETS[grain].session())
+    toy = Toy(vocab_size=WIDTH, block_size=block_size, **needed) if needed else TARGETS[block_size]
+    return Cursor(toy.session())
 
 
 def drafted_by(name: str, target: Cursor) -> Drafter:
-    """Return the drafter, with an engine when it is of those that take one."""
-    given = {"target": target, "engine": DRAFT, "vocab": WIDTH, "translation": words.translation()}
-    parameters = inspect.signature(plugins.part("drafters", name).made_by).parameters
-    found: Drafter = made("drafters", name, *(given[word] for word in given if word in parameters))
-    return found
+    """Return the drafter, with a draft model if it is one of those that run a model."""
+    part = plugins.part("drafters", name)
+    translation = words.translation() if part.made_by.translates != "never" else None  # type: ignore[attr-defined]
+    draft_model = [DraftModel(DRAFT, WIDTH, translation)] if "name" in part.settings else []
+    drafter: Drafter = made("drafters", name, target, *draft_model)
+    return drafter
 
 
-def asked(ask: Ask, name: str, draft_length: str, verifier: str, grain: int = 1, **options: Any) -> Any:
-    target = target_for(name, grain)
+def asked(ask: Ask, name: str, draft_length: str, verifier: str, block_size: int = 1, **options: Any) -> Any:
+    target = target_for(name, block_size)
     drafter = drafted_by(name, target)
     return ask(
         target, drafter, made("draft_length", draft_length), made("verifiers", verifier), room=60, **options
@@ -89,11 +90,11 @@ def plain(ask: Ask, **options: Any) -> Any:
 @every_drafter
 @every_policy
 @pytest.mark.parametrize("verifier", LOSSLESS)
-@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
 def test_greedy_text_is_plain_text(
-    ask: Ask, drafter: str, draft_length: str, verifier: str, grain: int
+    ask: Ask, drafter: str, draft_length: str, verifier: str, block_size: int
 ) -> None:
-    found = asked(ask, drafter, draft_length, verifier, grain)
+    found = asked(ask, drafter, draft_length, verifier, block_size)
     assert found.tokens == plain(ask).tokens
     assert found.text == plain(ask).text
     assert found.finish == "length"
@@ -101,14 +102,14 @@ def test_greedy_text_is_plain_text(
 
 @every_drafter
 @every_policy
-@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
 def test_sampled_text_checked_exactly_is_plain_text(
-    ask: Ask, drafter: str, draft_length: str, grain: int
+    ask: Ask, drafter: str, draft_length: str, block_size: int
 ) -> None:
     for seed in (0, 1):
         options = {"sampling": Sampling(temperature=1.0, top_p=0.95, frequency_penalty=0.1), "seed": seed}
         assert (
-            asked(ask, drafter, draft_length, "exact", grain, **options).tokens
+            asked(ask, drafter, draft_length, "exact", block_size, **options).tokens
             == plain(ask, **options).tokens
         )
 
@@ -133,12 +134,12 @@ def test_a_drafter_serves_one_answer_after_another(ask: Ask, drafter: str) -> No
 
 @every_drafter
 @every_policy
-@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
 def test_a_constraint_holds_position_by_position(
-    ask: Ask, drafter: str, draft_length: str, grain: int
+    ask: Ask, drafter: str, draft_length: str, block_size: int
 ) -> None:
     for options in ({}, {"sampling": Sampling(temperature=1.0), "seed": 3}):
-        found = asked(ask, drafter, draft_length, "exact", grain, constraint=Verse(), **options)
+        found = asked(ask, drafter, draft_length, "exact", block_size, constraint=Verse(), **options)
         assert found.tokens == plain(ask, constraint=Verse(), **options).tokens
         assert all(token in (4, 2, 0, 1, 5) for token in found.tokens)
         assert (found.tokens[::5], found.tokens[1::5]) == ([4] * 12, [2] * 12)
@@ -230,17 +231,17 @@ def test_parts_are_made_from_their_text() -> None:
     assert not plugins.parse("draft_length", "fixed:tokens=3").make().wants_more([Guess(0)] * 3, Guess(0))
     drafter = plugins.parse("drafters", "ngram:longest=3,shortest=3").make(target)
     assert first(drafter, [1, 2, 4, 1, 2], Sampler(Sampling())) == []
-    toy = plugins.parse("engines", "toy:width=9,grain=0").make(None)
-    assert np.array_equal(toy.session().forward([1], 1), Toy(width=9).session().forward([1], 1))
+    toy = plugins.parse("engines", "toy:vocab_size=9,block_size=0").make(None)
+    assert np.array_equal(toy.session().forward([1], 1), Toy(vocab_size=9).session().forward([1], 1))
 
 
-@pytest.mark.parametrize("grain", GRAINS)
-def test_the_toy_keeps_the_contract_of_a_session(grain: int) -> None:
-    session = TARGETS[grain].session()
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+def test_the_toy_keeps_the_contract_of_a_session(block_size: int) -> None:
+    session = TARGETS[block_size].session()
     assert session.forward([1, 2, 3, 4, 5, 0, 1, 2, 3, 4], 0).shape == (0, 6)
     assert session.rewind(12) == 10
     kept = session.rewind(9)
-    assert kept == {1: 9, 8: 8, 0: 0}[grain]
+    assert kept == {1: 9, 8: 8, 0: 0}[block_size]
     rows = session.forward([1, 2, 3, 4, 5, 0, 1, 2, 3, 5][kept:], 1)
-    assert np.array_equal(rows, Toy(width=6).session().forward([1, 2, 3, 4, 5, 0, 1, 2, 3, 5], 1))
+    assert np.array_equal(rows, Toy(vocab_size=6).session().forward([1, 2, 3, 4, 5, 0, 1, 2, 3, 5], 1))
     assert rows.dtype == np.float32

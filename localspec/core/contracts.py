@@ -1,10 +1,10 @@
-"""The seams of localspec: what an engine, a drafter, a draft-length policy and a verifier promise each other.
+"""The contracts of localspec: what engines, drafters, draft-length policies and verifiers promise.
 
 Read this first. The loop in `decode.py` knows these classes and nothing else:
 
     draft    = guesses of the drafter, as long as the draft-length policy wants one more
-    rows     = the target's logits after the text and after each guess, in one pass
-    verdict  = how many guesses stand, and the target's own token after them
+    logits   = the target's logits after the text and after each guess, from one pass
+    verdict  = the number of accepted guesses, and the target's own token after them
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from localspec.core.types import Guess, LazyGuess, Logits, Step, Tokens, Verdict
+from localspec.core.types import Candidate, Guess, Logits, Step, Tokens, Verdict
 
 if TYPE_CHECKING:
     from localspec.core.sampler import Sampler
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Session(ABC):
     """One text in one model's KV cache.
 
-    `vocabulary` is a fingerprint of what the tokens mean, empty where nobody knows: what is kept of one
-    vocabulary is of no use to another. A long text is best read `chunk` tokens at a time.
+    `vocabulary` is a fingerprint of the tokenizer, empty if unknown: kept answers of one tokenizer are
+    useless to another. `chunk` is the number of tokens per prefill pass that suits the engine best.
     """
 
     vocabulary: str = ""
@@ -32,70 +32,72 @@ class Session(ABC):
 
     @abstractmethod
     def forward(self, tokens: Tokens, rows: int) -> Logits:
-        """Append `tokens` and return logits [rows, vocab] after each of the last `rows` of them.
+        """Append `tokens` and return the logits [rows, vocab] of the last `rows` of them.
 
-        `rows` may be 0. The result may be a view of the engine's own memory: it holds until the next call.
-        Raises ContextFull when the text would outgrow the engine's context; the session is then unchanged.
+        `rows` may be 0. The result may be a view of the engine's own memory, valid until the next call.
+        Raises ContextFull if the text would outgrow the engine's context; the session is then unchanged.
         """
 
     @abstractmethod
     def rewind(self, length: int) -> int:
-        """Keep at most the first `length` tokens and return how many were really kept."""
+        """Keep at most the first `length` tokens and return the number that was really kept."""
 
 
 class EarlyExit(Session):
-    """A session whose first layers can be asked what they expect; the rest then go on from there.
+    """A session whose first layers predict tokens by themselves; the other layers continue from there.
 
-    An extra that a drafter asks for by type. The text is the same with and without it.
+    An optional extra that a drafter asks for by type. The text is the same with and without it.
     """
 
     @abstractmethod
     def early(self, tokens: Tokens, rows: int) -> Logits:
-        """Return logits [rows, vocab] that the first layers give after each of the last `rows` of `tokens`.
+        """Return the first layers' logits [rows, vocab] of the last `rows` of `tokens`.
 
-        `tokens` follow the text, which does not grow. Those that were read here before are not read again,
-        nor does `forward` read them through these layers when they are the ones that it appends. The result
-        may be a view: it holds until the next call. Raises ContextFull.
+        `tokens` follow the text, which does not grow. The first layers read each token once: neither the next
+        call nor `forward` reads the same tokens through them again. The result may be a view, valid until the
+        next call. Raises ContextFull.
         """
 
 
 class HiddenStates(Session):
-    """A session that shows what its head makes logits of: an extra that is asked for by type."""
+    """A session that exposes its last hidden states. An optional extra, asked for by type."""
 
     @abstractmethod
     def hidden(self) -> Logits:
-        """Return the last hidden states [tokens, width] of the text, a view until the next call."""
+        """Return the last hidden states [tokens, width] of the text, a view valid until the next call."""
 
 
 class ExportableSession(Session):
-    """A session whose text can be taken to another one of the same model and engine: an extra, by type.
+    """A session whose KV cache can be exported to another session of the same model and engine.
 
-    It goes in pieces of tokens.
+    An optional extra, asked for by type. The cache moves in pieces of `block_size` tokens or multiples.
     """
 
     @property
     @abstractmethod
-    def grain(self) -> int:
-        """Tokens of the smallest piece; every other one is a multiple of it."""
+    def block_size(self) -> int:
+        """Tokens of the smallest piece."""
 
     @abstractmethod
-    def saved(self, first: int, last: int) -> bytes:
-        """Return what is held of the tokens from `first` on and before `last`, multiples of the grain."""
+    def export_kv(self, first: int, last: int) -> bytes:
+        """Return the KV cache of the tokens [first, last), both multiples of the block size."""
 
     @abstractmethod
-    def load(self, piece: bytes, count: int) -> None:
-        """Append `count` tokens, which `piece` is what `saved` returned of, at the place where they were.
+    def import_kv(self, piece: bytes, count: int) -> None:
+        """Append `count` tokens by their KV cache `piece`, at the position they were exported from.
 
-        Raises ContextFull, and ValueError for what is no such piece; the session is then unchanged.
+        Raises ContextFull, and ValueError for bytes that are no such piece; the session is then unchanged.
         """
 
 
 class Engine(ABC):
-    """A model on a device. `vocab` is the width of a row, `context` the most tokens of one text.
+    """A model on a device.
 
-    An engine is made as `Engine(path, **options)`, where `path` is the model in one of the `forms` that the
-    engine reads, best first: "openvino" and "safetensors" are folders, "gguf" is a file. `device` is what it
-    really runs on, in the words of its library.
+    An engine is made as `Engine(model, cache, **options)`. `model` is the path of the model in one of the
+    `forms` that the engine reads, best first: "openvino" and "safetensors" are folders, "gguf" is a file.
+    `cache` is a folder in which the engine may keep compiled models between runs, None to keep nothing.
+    `vocab` is the width of the logits, `context` the maximum number of tokens of one text, `device` what the
+    model really runs on, as the engine's library names it.
     """
 
     forms: ClassVar[tuple[str, ...]] = ("openvino",)
@@ -106,7 +108,7 @@ class Engine(ABC):
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
-        """Return about how many bytes the weights take in memory, before anything is loaded."""
+        """Estimate the bytes of memory that the weights take, without loading them."""
         files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files)
 
@@ -115,11 +117,28 @@ class Engine(ABC):
         """Return a new, empty session. Sessions of one engine may run in different threads."""
 
 
-class Drafter(ABC):
-    """A source of guesses. Knows nothing about when to stop: the draft-length policy decides.
+class DraftModel(NamedTuple):
+    """The model that a drafter runs: its engine, and how its tokens relate to the target's.
 
-    A drafter is made as `Drafter(target, **options)`, with the target's cursor. `translates` tells whether
-    it is given a translation for a model with another vocabulary: never, always, or if that needs one.
+    `vocab` is the width of the target's logits, which may be padded differently from the draft's.
+    `translation` maps tokens between two vocabularies (formats/tokenizer/token_bytes.py), None for a draft
+    with the target's own.
+    """
+
+    engine: Engine
+    vocab: int | None = None
+    translation: Any = None
+
+
+class Drafter(ABC):
+    """A source of guesses. It does not decide when to stop: the draft-length policy does.
+
+    A drafter is made as `Drafter(target, **options)` with the target's cursor; one with an option `name` runs
+    the model of that name and is made as `Drafter(target, draft_model, **options)`. `translates` tells
+    whether it is given a translation: never, always, or only for a draft model with another vocabulary.
+
+    For each answer the loop calls `begin` once, then `propose` and `observe` in turns, and `end` once, also
+    after an interrupt or an error.
     """
 
     translates: ClassVar[Literal["never", "if needed", "always"]] = "never"
@@ -129,67 +148,114 @@ class Drafter(ABC):
         """Return the options that the target's engine must have for a drafter with these `options`."""
         return {}
 
+    @property
+    def note(self) -> str | None:
+        """A message for the user, such as why a file cannot be used, or None."""
+        return None
+
+    def begin(self, prompt: Tokens) -> None:  # noqa: B027 - most drafters do not need it
+        """Start an answer to `prompt`."""
+
     @abstractmethod
-    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess | LazyGuess]:
-        """Yield guesses for what follows `tokens`, one at a time, as long as somebody asks.
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Candidate]:
+        """Yield guesses for what follows `tokens`, one at a time, as long as the caller asks for more.
 
-        A guess that costs next to nothing is made at once; one that is expensive is offered. Whoever asks on
-        without having drawn it has refused it.
+        Cheap guesses are yielded as they are, expensive ones as a LazyGuess. Advancing without calling
+        `draw()` declines a lazy guess.
         """
 
-    def observe(  # noqa: B027 - most drafters have no use for it
-        self, tokens: Tokens, rows: Logits, verdict: Verdict
+    def observe(  # noqa: B027 - most drafters do not need it
+        self, tokens: Tokens, logits: Logits, verdict: Verdict
     ) -> None:
-        """Take in the target's logits `rows` [n, vocab] after the last n of `tokens` each, and the verdict.
+        """Learn from a verification: `logits` [n, vocab] are the target's after each of the last n tokens.
 
-        Called once a round, when the draft has been checked: `tokens` are the text and all of the draft,
-        whether it stood or not. The rows hold until the target's next read: copy what is to be kept.
+        Called once a step. `tokens` are the text and the whole draft, accepted or not. The logits are valid
+        until the target's next pass: copy what must outlive it.
         """
+
+    def end(self) -> None:  # noqa: B027 - most drafters do not need it
+        """End the answer."""
+
+
+class Walk(Protocol):
+    """A position in the texts that a CopyingDrafter has seen."""
+
+    def go(self, token: int, *, copied: bool = False) -> None:
+        """Advance by `token`; `copied` tells whether it is the guess made at this position."""
+
+
+class CopyingDrafter(Drafter):
+    """A drafter that copies from earlier texts, and lets another drafter mix its guesses between the copies.
+
+    An optional extra, asked for by type.
+    """
+
+    @abstractmethod
+    def walk(self, tokens: Tokens) -> Walk:
+        """Take in `tokens` and return the position after them."""
+
+    @abstractmethod
+    def guess(self, walk: Walk) -> Guess | None:
+        """Return the most likely token at a position, None without a long enough match."""
 
 
 class DraftLengthPolicy(ABC):
-    """Decides how far to guess."""
+    """Decides how many tokens to draft.
+
+    For each answer the loop calls `begin` once, then `wants_more` and `learn` in turns, and `end` once, also
+    after an interrupt or an error.
+    """
+
+    def begin(self, prompt: Tokens) -> None:  # noqa: B027 - most policies do not need it
+        """Start an answer to `prompt`."""
 
     @abstractmethod
-    def wants_more(self, draft: Sequence[Guess], step: Guess | LazyGuess) -> bool:
-        """Tell whether `step`, a guess that was made or is offered, is worth its cost after `draft`."""
+    def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
+        """Tell whether `candidate` is worth its cost after `draft`.
+
+        A pure question: asking it changes no later answer.
+        """
 
     def learn(self, last: Step) -> None:  # noqa: B027 - learning is optional
-        """Take in what the last round settled and cost."""
+        """Learn from the last step: what it cost and what was accepted."""
+
+    def end(self) -> None:  # noqa: B027 - most policies do not need it
+        """End the answer."""
 
     @property
     def reason(self) -> str | None:
-        """Say in a few words why it does not guess at present, or None when it does."""
+        """Why the policy does not draft at present, in a few words; None while it drafts."""
         return None
 
     def state(self) -> dict[str, Any]:
-        """Return what it has learned as plain values, for the next time with the same pair."""
+        """Return what the policy has learned as plain values, to be kept for the same pair of models."""
         return {}
 
     def restore(self, values: Mapping[str, Any]) -> None:  # noqa: B027 - most learn nothing
-        """Take in what `state` returned, perhaps long ago; what is malformed is ignored."""
+        """Restore what `state` returned in an earlier run; malformed values are ignored."""
 
 
 class Verifier(ABC):
-    """Decides how many guesses stand.
+    """Decides how many guesses are accepted.
 
-    `lossless` tells whether the text keeps the target's own distribution. `coupled` tells whether a drafter
-    that samples should share the target's randomness at each position (agreement) or draw afresh (rejection).
+    `lossless` tells whether the text keeps the target's own distribution. `coupled` tells whether a sampling
+    drafter should share the target's randomness at each position (which makes them agree) or draw afresh (for
+    rejection sampling).
     """
 
     lossless: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
 
     @abstractmethod
-    def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Logits, sampler: Sampler) -> Verdict:
-        """Return the verdict on `draft` after `tokens`, from logits `rows` [len(draft) + 1, vocab]."""
+    def verify(self, tokens: Tokens, draft: Sequence[Guess], logits: Logits, sampler: Sampler) -> Verdict:
+        """Return the verdict on `draft` after `tokens`, from `logits` [len(draft) + 1, vocab]."""
 
 
 class Decoding(ABC):
-    """A way of writing that is not the model's own: its text is another than that of plain decoding.
+    """A decoding method whose text differs from plain decoding, such as contrastive search.
 
-    A decoding is made as `Decoding(target, **options)`, with the target's cursor. `title` is what people
-    call it. Nothing is guessed beside it.
+    A decoding is made as `Decoding(target, **options)` with the target's cursor. `title` is its name in
+    messages. It runs without a draft.
     """
 
     title: ClassVar[str]

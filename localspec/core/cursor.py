@@ -1,4 +1,4 @@
-"""A reader that knows what it has read, so that no caller ever rewinds."""
+"""A session and the tokens it holds, so that no caller ever rewinds."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from localspec.core.types import Logits, Tokens, shared_prefix
 
 
 class Cursor:
-    """Reads texts in one session, paying only for what differs from the last one.
+    """Reads texts in one session and computes only what differs from the last text.
 
-    `tokens` are those the session holds. Asked to read a text, the cursor rewinds to the shared prefix and
-    reads the rest: a rejected draft, a second chat turn, an edited prompt and an aborted answer are one case.
-    A long rest is read in pieces of `chunk` tokens, which the session knows best, so that an interrupt does
-    not wait for all of it.
+    `tokens` are those the session holds. To read a text, the cursor rewinds to the shared prefix and reads
+    the rest: a rejected draft, a second chat turn, an edited prompt and an aborted answer are one case. It
+    reads a long rest in chunks of `chunk` tokens, so that an interrupt does not wait for all of it.
 
-    `pieces` is how many of those were read one after another from the text's beginning: they are the same
-    whoever reads them, and a session that is `portable` gives and takes them.
+    `chunks` is the number of whole prefill chunks at the beginning of the text, each read in one pass. They
+    do not depend on what follows, so an `exportable` cursor can write them to disk and import them.
     """
 
     def __init__(self, session: Session, chunk: int | None = None) -> None:
         self.session = session
         self.chunk = chunk or session.chunk
         self.tokens: list[int] = []
-        self.pieces = 0
+        self.chunks = 0
         self._unsure = False  # an interrupt may have left more in the session than `tokens`
 
     def read(self, tokens: Tokens, rows: int = 1) -> Logits:
-        """Return logits [rows, vocab] after each of the last `rows` tokens of the text `tokens`.
+        """Return the logits [rows, vocab] of the last `rows` tokens of the text `tokens`.
 
-        Effects: the session holds `tokens` afterwards. Raises ContextFull; what was read before still holds.
-        The rows may be a view of the engine's memory: they hold until the next read.
+        Effects: the session holds `tokens` afterwards. Raises ContextFull; the session then holds what it
+        held. The logits may be a view of the engine's memory, valid until the next read.
         """
         assert 0 <= rows <= len(tokens)
         at = min(shared_prefix(self.tokens, tokens), len(tokens) - rows)
@@ -42,26 +41,26 @@ class Cursor:
         return self._forward(tokens[at:], rows)
 
     @property
-    def portable(self) -> bool:
-        """Tell whether the session gives and takes pieces."""
-        return isinstance(self.session, ExportableSession) and self.chunk % self.session.grain == 0
+    def exportable(self) -> bool:
+        """Tell whether the session exports and imports whole chunks."""
+        return isinstance(self.session, ExportableSession) and self.chunk % self.session.block_size == 0
 
-    def piece(self, number: int) -> bytes:
-        """Return what the session holds of one of the `pieces`."""
+    def export_chunk(self, number: int) -> bytes:
+        """Return the KV cache of one of the `chunks`."""
         assert isinstance(self.session, ExportableSession)
-        return self.session.saved(number * self.chunk, (number + 1) * self.chunk)
+        return self.session.export_kv(number * self.chunk, (number + 1) * self.chunk)
 
-    def load(self, tokens: Tokens, piece: bytes) -> None:
-        """Hold one piece more, whose tokens these are, instead of reading it; only pieces may be held.
+    def import_chunk(self, tokens: Tokens, piece: bytes) -> None:
+        """Append the chunk `tokens` by its KV cache instead of reading it; only whole chunks may be held.
 
-        Raises ContextFull, and ValueError for what is no such piece.
+        Raises ContextFull, and ValueError for bytes that are no such chunk.
         """
         assert isinstance(self.session, ExportableSession)
-        assert len(self.tokens) == self.pieces * self.chunk
+        assert len(self.tokens) == self.chunks * self.chunk
         held = self._claim_nothing()
-        self.session.load(piece, self.chunk)
+        self.session.import_kv(piece, self.chunk)
         held.extend(tokens)
-        self.pieces += 1
+        self.chunks += 1
         self._claim(held)
 
     def _rewind(self, length: int) -> int:
@@ -78,9 +77,9 @@ class Cursor:
         except BaseException:
             self._claim(held[: self.session.rewind(len(held))])
             raise
-        whole = len(held) == self.pieces * self.chunk and len(tokens) == self.chunk
+        whole = len(held) == self.chunks * self.chunk and len(tokens) == self.chunk
         held.extend(tokens)
-        self.pieces += whole
+        self.chunks += whole
         self._claim(held)
         return logits
 
@@ -93,5 +92,5 @@ class Cursor:
 
     def _claim(self, held: list[int]) -> None:
         self.tokens = held
-        self.pieces = min(self.pieces, len(held) // self.chunk)
+        self.chunks = min(self.chunks, len(held) // self.chunk)
         self._unsure = False

@@ -1,110 +1,141 @@
-"""The loop: guess, check, settle. Plain decoding is this loop with an empty draft."""
+"""The decoding loop: draft, verify, emit. Plain decoding is this loop with an empty draft."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from time import perf_counter
+from typing import NamedTuple
 
 from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.stop import OutputProcessor
-from localspec.core.types import Guess, LazyGuess, Step, Tokens
+from localspec.core.types import Candidate, Guess, LazyGuess, Proposal, Step, Tokens
 
-GRAMMAR = "grammar"  # the source of guesses that a constraint forces
+GRAMMAR = "grammar"  # the source of guesses that a grammar forces
 
 
 def decode(
     prompt: Tokens,
     target: Cursor,
     drafter: Drafter,
-    draft_length: DraftLengthPolicy,
+    policy: DraftLengthPolicy,
     verifier: Verifier,
     sampler: Sampler,
     processor: OutputProcessor,
-) -> Iterator[Step]:
-    """Yield the rounds of the answer to `prompt` until one has a finish.
+) -> Generator[Step, None, None]:
+    """Yield the steps of the answer to `prompt` until one has a finish reason.
 
-    Effects: `target` holds the prompt and the answer, perhaps with rejected guesses behind. Raises what the
-    engine raises. An interrupt or a closed iterator leaves every part ready for the next answer.
+    Effects: `target` holds the prompt and the answer, possibly followed by rejected guesses. Raises what the
+    engine raises. An interrupt or a closed iterator ends the answer in every part.
     """
-    text = list(prompt)
-    while True:
-        started = perf_counter()
-        draft, costs = guesses(text, drafter, draft_length, sampler, processor.room - 1)
-        guessed = perf_counter()
-        whole = text + [guess.token for guess in draft]
-        rows = target.read(whole, len(draft) + 1)
-        checked = perf_counter()
-        verdict = verifier.verify(text, draft, rows, sampler)
-        verified = perf_counter()
-        drafter.observe(whole, rows, verdict)
-        observed = perf_counter()
-        processed = processor.settle([*(guess.token for guess in draft[: verdict.accepted]), verdict.token])
-        text += processed.tokens
-        last = Step(
-            tokens=processed.tokens,
-            drafted=len(draft),
-            accepted=min(verdict.accepted, len(processed.tokens)),
-            draft_seconds=guessed - started + observed - verified,
-            target_seconds=checked - guessed,
-            text=processed.text,
-            finish=processed.finish,
-            draft=tuple(draft),
-            costs=costs,
-        )
-        draft_length.learn(last)
-        yield last
-        if processed.finish is not None:
-            return
+    drafter.begin(prompt)
+    policy.begin(prompt)
+    text, finish = list(prompt), None
+    try:
+        while finish is None:
+            last = _step(text, target, drafter, policy, verifier, sampler, processor)
+            text += last.tokens
+            finish = last.finish
+            policy.learn(last)
+            yield last
+    finally:
+        policy.end()
+        drafter.end()
 
 
-def guesses(
-    tokens: Tokens, drafter: Drafter, draft_length: DraftLengthPolicy, sampler: Sampler, most: int
-) -> tuple[list[Guess], tuple[float, ...]]:
-    """Return a draft after `tokens` and the seconds of each guess, as long as the policy wants more.
-
-    An offer that is refused costs nothing, and the drafter may have another guess; a guess that is refused
-    ends the draft.
-    """
-    draft: list[Guess] = []
-    costs: list[float] = []
-    steps = (
-        _steps_within(tokens, draft, drafter, sampler)
-        if sampler.constrained
-        else drafter.propose(tokens, sampler)
-    )
+def _step(
+    text: list[int],
+    target: Cursor,
+    drafter: Drafter,
+    policy: DraftLengthPolicy,
+    verifier: Verifier,
+    sampler: Sampler,
+    processor: OutputProcessor,
+) -> Step:
+    """Draft after `text`, verify the draft in one target pass, and return what that adds to the answer."""
     started = perf_counter()
-    while len(draft) < most and (step := next(steps, None)) is not None:
-        wanted = draft_length.wants_more(draft, step)
-        if not wanted and isinstance(step, Guess):
-            break
-        guess = drawn(step) if wanted else None
+    draft = make_draft(text, drafter, policy, sampler, processor.remaining - 1)
+    guesses = draft.guesses
+    drafted = perf_counter()
+    whole = text + [guess.token for guess in guesses]
+    logits = target.read(whole, len(guesses) + 1)
+    read = perf_counter()
+    verdict = verifier.verify(text, guesses, logits, sampler)
+    verified = perf_counter()
+    drafter.observe(whole, logits, verdict)
+    observed = perf_counter()
+    output = processor.process([*(guess.token for guess in guesses[: verdict.accepted]), verdict.token])
+    return Step(
+        tokens=output.tokens,
+        drafted=len(guesses),
+        accepted=min(verdict.accepted, len(output.tokens)),
+        draft_seconds=drafted - started + observed - verified,
+        target_seconds=read - drafted,
+        text=output.text,
+        finish=output.finish,
+        draft=tuple(guesses),
+        costs=tuple(draft.costs),
+        proposals=tuple(draft.proposals),
+    )
+
+
+class Draft(NamedTuple):
+    """The guesses of one step, the seconds of each, and the candidates that the policy was asked about."""
+
+    guesses: list[Guess]
+    costs: list[float]
+    proposals: list[Proposal]
+
+
+def make_draft(
+    tokens: Tokens, drafter: Drafter, policy: DraftLengthPolicy, sampler: Sampler, limit: int
+) -> Draft:
+    """Return a draft after `tokens` of at most `limit` guesses, as long as the policy wants more.
+
+    A declined lazy guess costs nothing, and the drafter may have another candidate; a declined guess ends the
+    draft.
+    """
+    draft = Draft([], [], [])
+    if sampler.constrained:
+        candidates = _constrained_candidates(tokens, draft.guesses, drafter, sampler)
+    else:
+        candidates = drafter.propose(tokens, sampler)
+    started = perf_counter()
+    while len(draft.guesses) < limit and (candidate := next(candidates, None)) is not None:
+        wanted = policy.wants_more(draft.guesses, candidate)
+        if isinstance(candidate, LazyGuess):
+            draft.proposals.append(Proposal(candidate.source, candidate.behind, wanted))
+        else:
+            draft.proposals.append(Proposal(candidate.source, 0, wanted, candidate.confidence))
+            if not wanted:
+                break
+        guess = drawn(candidate) if wanted else None
         if guess is not None:
-            draft.append(guess)
+            draft.guesses.append(guess)
             ended = perf_counter()
-            costs.append(ended - started)
+            draft.costs.append(ended - started)
             started = ended
-    return draft, tuple(costs)
+    return draft
 
 
-def _steps_within(
+def _constrained_candidates(
     tokens: Tokens, draft: list[Guess], drafter: Drafter, sampler: Sampler
-) -> Iterator[Guess | LazyGuess]:
-    """Yield what the constraint forces, which costs nothing, and the drafter's steps between.
+) -> Iterator[Candidate]:
+    """Yield the tokens that the grammar forces, at no cost, and the drafter's candidates between them.
 
-    `draft` are the guesses that were taken so far. A guess that the constraint forbids ends the draft.
+    `draft` holds the guesses taken so far. A guess that the grammar forbids ends the draft.
     """
     while True:
         text = [*tokens, *(guess.token for guess in draft)]
         for token in sampler.forced(text):
             yield Guess(token, source=GRAMMAR)
             text.append(token)
-        for step in drafter.propose(list(text), sampler):
-            if isinstance(step, Guess) and not sampler.allows(step.token, text):
+        for candidate in drafter.propose(list(text), sampler):
+            if isinstance(candidate, Guess) and not sampler.allows(candidate.token, text):
                 return
             taken = len(draft)
-            yield step
+            yield candidate
             text += (guess.token for guess in draft[taken:])
             if len(draft) > taken and sampler.forced(text):
                 break
@@ -112,15 +143,18 @@ def _steps_within(
             return
 
 
-def drawn(step: Guess | LazyGuess) -> Guess | None:
-    """Return the guess of a step; that of an offer is paid for."""
-    return step if isinstance(step, Guess) else step.draw()
+def drawn(candidate: Candidate) -> Guess | None:
+    """Return the guess of a candidate; computes that of a lazy one."""
+    return candidate if isinstance(candidate, Guess) else candidate.draw()
 
 
-def run_decoding(prompt: Tokens, decoding: Decoding, processor: OutputProcessor) -> Iterator[Step]:
-    """Yield the rounds of the answer to `prompt` until one has a finish; raises what the engine raises.
+def run_decoding(
+    prompt: Tokens, decoding: Decoding, processor: OutputProcessor
+) -> Generator[Step, None, None]:
+    """Yield the steps of a decoding method, one token each, until one has a finish reason.
 
-    A round's `target_seconds` are all that choosing its token took, however many passes that were.
+    Raises what the engine raises. `target_seconds` of a step is all time that choosing its token took,
+    however many passes that needed.
     """
     text = list(prompt)
     finish = None
@@ -128,6 +162,6 @@ def run_decoding(prompt: Tokens, decoding: Decoding, processor: OutputProcessor)
         started = perf_counter()
         token = decoding.choose(text)
         seconds = perf_counter() - started
-        tokens, piece, finish = processor.settle([token])
+        tokens, piece, finish = processor.process([token])
         text += tokens
         yield Step(tokens, 0, 0, draft_seconds=0.0, target_seconds=seconds, text=piece, finish=finish)

@@ -1,8 +1,8 @@
-"""Are two answers the same? On an engine that rounds by the width of a pass, up to a near tie.
+"""Compares two answers: equal, or different only at a near tie where an engine rounds by the pass width.
 
-Where they differ first, the target is asked again, one token at a time: it would have to choose either
-token if its logit were a little higher. For greedy text that is a gap between two logits; for sampled text
-it is the same gap after the noise of the seed.
+At the first difference the target reads the answer again, one token at a time. The difference is a near tie
+if the target would choose either token with its logit a little higher. For greedy text that is the gap
+between two logits; for sampled text it is the same gap after the noise of the seed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Row, shared_prefix
 
-# What two widths of a pass may differ by, in logits. An engine that rounds activations to int8 rounds one
-# token and several in different ways: the largest gap seen at a difference is 0.32. Without that rounding
-# what is left is a float16 cache's.
+# By how much the logits of two pass widths may differ. An engine with int8 activations rounds a single token
+# and several tokens differently: the largest gap seen at a difference is 0.32. Without that rounding only the
+# float16 KV cache differs.
 ROUNDED = 0.5
 UNROUNDED = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two answers part: the token of each, and by how many logits the first is likelier.
+    """The first difference of two answers: the token of each, and the gap of their logits.
 
-    `token` or `other` is None where that answer ends. `tie` tells whether the gap is within the tolerance.
+    `token` or `other` is None if that answer ends there. `tie` tells whether the gap is within the tolerance.
     """
 
     at: int
@@ -46,7 +46,7 @@ def first_difference(
     sampling: Sampling | None = None,
     seed: int = 0,
 ) -> Difference | None:
-    """Return where `other` leaves the answer `plain` of `engine` to `prompt`, None when it does not."""
+    """Return where `other` first differs from `plain`, the answer of `engine` to `prompt`; None if equal."""
     shared = shared_prefix(plain, other)
     if shared == len(plain) == len(other):
         return None
@@ -68,7 +68,7 @@ def first_difference(
 
 
 def one_by_one(engine: Engine, prompt: Sequence[int], answer: Sequence[int]) -> Row:
-    """Return a copy of the logits [vocab] after the answer, read as plain decoding reads: token by token."""
+    """Return a copy of the logits [vocab] after the answer, read token by token as in plain decoding."""
     cursor = Cursor(engine.session())
     cursor.read(prompt[:-1], rows=0)
     for end in range(len(answer)):

@@ -1,4 +1,4 @@
-"""From logits to a distribution to a token, on the top candidates only where the settings allow it."""
+"""From logits to a distribution to a token, on the top candidates alone where the settings allow it."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 from localspec.core.types import Distribution, Guess, Row, Tokens, shared_prefix
 from localspec.errors import BadValue
 
-SHARES = (1e-2, 1e-4)  # of the highest weight: bounds of a nucleus to try
-BLOCK = 64  # logits a block whose maxima bound the top-k from below
+SHARES = (1e-2, 1e-4)  # of the highest weight: thresholds to try for a nucleus
+BLOCK = 64  # logits per block; the block maxima bound the top-k from below
 
 
 class Constraint(ABC):
-    """What an answer may be, token by token, such as a grammar.
+    """A constraint on an answer, token by token, such as a grammar.
 
     Any answer may be asked about, in any order: it is followed from what it shares with the last one.
     """
 
     @abstractmethod
     def allowed(self, answer: Tokens) -> NDArray[np.bool_] | None:
-        """Return which tokens [vocab] may come after `answer`; None where all may, as after its end."""
+        """Return a mask [vocab] of the tokens allowed after `answer`; None if all are, as after its end."""
 
     @abstractmethod
     def forced(self, answer: Tokens) -> Tokens:
-        """Return tokens that spell what must come after `answer`, none where several things may come."""
+        """Return the tokens that must follow `answer`, none where several texts may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. At temperature 0 the likeliest one is.
+    """How to choose the next token. Temperature 0 takes the most likely one.
 
     The order is that of transformers: bias and penalties, temperature, top-k, top-p, min-p. The repetition
     penalty (Keskar et al. 2019) looks at the prompt and the answer, the other two at the answer.
@@ -66,12 +66,12 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Tell whether the likeliest token is always taken."""
+        """Tell whether the most likely token is always taken."""
         return self.temperature == 0 or self.top_k == 1
 
     @property
     def penalized(self) -> bool:
-        """Tell whether the tokens before a position matter to it."""
+        """Tell whether the choice depends on the tokens before it."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
@@ -115,11 +115,11 @@ class Sampler:
         return self.coupled_draw(self.distribution(row, before), len(before))
 
     def guess(self, row: Row, before: Tokens) -> Guess:
-        """Return a draft model's guess at what follows `before`, from its logits `row` [vocab]."""
+        """Return a draft model's guess of the token after `before`, from its logits `row` [vocab]."""
         if self.sampling.greedy:
             adjusted = self.adjusted(row, before)
             token = int(adjusted.argmax())
-            if adjusted[token] == -np.inf:  # a draft of fewer tokens has none that may come
+            if adjusted[token] == -np.inf:  # no allowed token is in the draft's smaller vocabulary
                 return Guess(token, None, 0.0)
             return Guess(token, None, 1.0 / _partition(adjusted, adjusted[token]))
         draft = self.distribution(row, before)
@@ -127,7 +127,7 @@ class Sampler:
         return Guess(token, draft, draft.of(token))
 
     def distribution(self, row: Row, before: Tokens) -> Distribution:
-        """Return the distribution after `before` that the settings make of logits `row` [vocab]."""
+        """Return the distribution of the token after `before`, from logits `row` [vocab]."""
         row = self.adjusted(row, before)
         if self.sampling.greedy:
             return Distribution(np.array([row.argmax()]), np.ones(1))
@@ -137,20 +137,20 @@ class Sampler:
 
     @property
     def constrained(self) -> bool:
-        """Tell whether some tokens may not come at some positions."""
+        """Tell whether a grammar constrains the answer."""
         return self._constraint is not None
 
     def allows(self, token: int, before: Tokens) -> bool:
-        """Tell whether `token` may come after `before`."""
+        """Tell whether `token` is allowed after `before`."""
         mask = self._allowed(before)
         return mask is None or (token < len(mask) and bool(mask[token]))
 
     def forced(self, before: Tokens) -> Tokens:
-        """Return tokens that spell what must come after `before`, perhaps none."""
+        """Return the tokens that must follow `before`, possibly none."""
         return self._constraint.forced(before[self._from :]) if self._constraint else ()
 
     def adjusted(self, row: Row, before: Tokens) -> Row:
-        """Return logits [vocab] after bias and penalties, -inf for what may not come; `row` when all is 0."""
+        """Return the logits [vocab] after bias, penalties and mask (-inf); `row` itself if none applies."""
         return self._within(self._penalized(row, before), before)
 
     def _within(self, row: Row, before: Tokens) -> Row:
@@ -215,7 +215,7 @@ class Sampler:
 
 
 class Occurrences:
-    """How often each token stands in a text from position `start` on, kept in step as the text grows."""
+    """Counts of each token in a text from position `start` on, updated as the text grows."""
 
     def __init__(self, start: int) -> None:
         self._start = start
@@ -223,8 +223,8 @@ class Occurrences:
         self._counts = np.zeros(0, np.int32)
 
     def of(self, before: Tokens, vocab: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the tokens of `before` from the start on, and how often each stands there."""
-        if len(self._counts) < vocab:  # a draft's rows may be narrower than the target's
+        """Return the distinct tokens of `before` from `start` on, and the count of each."""
+        if len(self._counts) < vocab:  # a draft's logits may be narrower than the target's
             self._counts = np.append(self._counts, np.zeros(vocab - len(self._counts), np.int32))
         part = list(before[self._start :])
         shared = shared_prefix(self._tokens, part)
@@ -238,10 +238,10 @@ class Occurrences:
 def top(row: Row, count: int) -> NDArray[np.int64]:
     """Return the `count` tokens of the highest logits in `row` [vocab], ascending.
 
-    The maxima of blocks bound the count-th highest logit from below, so only a few logits are ever sorted.
+    The block maxima bound the count-th highest logit from below, so only a few logits are sorted.
     """
     whole = len(row) // BLOCK * BLOCK
-    maxima = row[:whole].reshape(BLOCK, -1).max(axis=0)  # a block is a column: numpy is quicker that way
+    maxima = row[:whole].reshape(BLOCK, -1).max(axis=0)  # a block is a column, which numpy reduces faster
     if len(maxima) > count:
         tokens = np.flatnonzero(row >= np.partition(maxima, -count)[-count])
     else:
@@ -251,7 +251,7 @@ def top(row: Row, count: int) -> NDArray[np.int64]:
 
 
 def _floor(weights: Row, needed: np.float64) -> float:
-    """Return a weight above which tokens weigh `needed` in all: the nucleus is among them."""
+    """Return a threshold whose tokens together weigh `needed` or more, so that they contain the nucleus."""
     return next((share for share in SHARES if weights @ (weights >= share) > needed), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""A session in two parts: the first layers of a model may read ahead of the rest, which go on from there."""
+"""What sessions of several engines share: a model split for early exit, and a buffer of hidden states."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from localspec.errors import ContextFull
 
 
 class SplitSession(EarlyExit):
-    """Reads each token once through the first layers, whoever asked for it first.
+    """A model in two parts: the first layers may read ahead, and the other layers continue from there.
 
-    What they made of the tokens behind the text is kept until the text takes them in or goes on otherwise:
-    LayerSkip's cache of exit queries (Elhoushi et al. 2024, section 3.3). Keys and values need no second
-    cache, since each part has layers of its own. A rewind forgets what was read ahead.
+    The first layers read each token once. Their hidden states of tokens ahead of the text are kept until the
+    text takes them in or continues otherwise: the exit query cache of LayerSkip (Elhoushi et al. 2024,
+    section 3.3). The KV cache needs no copy, because each part has layers of its own. A rewind drops the
+    read-ahead.
     """
 
     def __init__(self, context: int, vocab: int) -> None:
         self._context = context
         self._vocab = vocab
         self._length = 0  # tokens that every layer has read
-        self._ahead: list[int] = []  # those behind them that the first layers have read
-        self._hidden: list[Any] = []  # what they made of each
+        self._ahead: list[int] = []  # tokens after them that only the first layers have read
+        self._hidden: list[Any] = []  # the first layers' hidden states of each
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
-        """Append `tokens` and return logits [rows, vocab] after each of the last `rows` of them."""
+        """Append `tokens` and return the logits [rows, vocab] of the last `rows` of them."""
         self._read_ahead(tokens)
         if not tokens:
             return np.empty((0, self._vocab), np.float32)
@@ -40,64 +41,64 @@ class SplitSession(EarlyExit):
         return found
 
     def early(self, tokens: Tokens, rows: int) -> Logits:
-        """Return the first layers' logits [rows, vocab] after each of the last `rows` of `tokens`."""
+        """Return the first layers' logits [rows, vocab] of the last `rows` of `tokens`."""
         self._read_ahead(tokens)
         return self._leave(self._hidden[len(tokens) - rows : len(tokens)])
 
     def rewind(self, length: int) -> int:
-        """Keep at most `length` tokens; what lies behind is written over by the next pass."""
+        """Keep at most `length` tokens; the next pass overwrites the rest."""
         self._ahead, self._hidden = [], []
         self._length = self._kept(length) if length < self._length else self._length
         return self._length
 
     def _read_ahead(self, tokens: Tokens) -> None:
-        """Let the first layers read those of `tokens`, which follow the text, that they have not read."""
+        """Read `tokens`, which follow the text, through the first layers, except those already read."""
         total = self._length + len(tokens)
         if total > self._context:
             raise ContextFull(total, self._context)
         shared = shared_prefix(self._ahead, tokens)
         if shared < len(tokens):
-            del self._ahead[shared:]  # before the pass: it writes over their keys, even if it is interrupted
+            del self._ahead[shared:]  # before the pass: it overwrites their keys even if it is interrupted
             del self._hidden[shared:]
             self._hidden += self._first(tokens[shared:], self._length + shared)
             self._ahead += tokens[shared:]
 
     def _kept(self, length: int) -> int:
-        """Return how many of the first `length` tokens a rewind to there keeps."""
+        """Return how many tokens a rewind to `length` really keeps."""
         return length
 
     @abstractmethod
     def _first(self, tokens: Tokens, at: int) -> Sequence[Any]:
-        """Read `tokens` from position `at` on through the first layers; return what they made of each."""
+        """Read `tokens` from position `at` through the first layers; return the hidden state of each."""
 
     @abstractmethod
     def _rest(self, hidden: Sequence[Any], at: int, rows: int) -> Logits:
-        """Go on from what the first layers made of the tokens from `at` on; return logits [rows, vocab]."""
+        """Continue from the first layers' hidden states of the tokens from `at`; return [rows, vocab]."""
 
     @abstractmethod
     def _leave(self, hidden: Sequence[Any]) -> Logits:
-        """Return the logits [len(hidden), vocab] that the head gives right after the first layers."""
+        """Return the logits [len(hidden), vocab] of the head applied right after the first layers."""
 
 
-FIRST_ROOM = 256  # tokens; it doubles when they are full
+FIRST_CAPACITY = 256  # tokens; doubled when full
 
 
-class States:
-    """Vectors of the tokens of one text, in a buffer that grows by doubling; a rewind is a number."""
+class HiddenStateBuffer:
+    """Hidden states of the tokens of one text, in a buffer that grows by doubling."""
 
     def __init__(self) -> None:
         self._kept: Logits = np.empty((0, 0), np.float32)
 
     def put(self, at: int, new: Logits) -> None:
-        """Keep `new` [tokens, width] from position `at` on, in place of what was there."""
+        """Write `new` [tokens, width] from position `at` on."""
         end = at + len(new)
         if end > len(self._kept):
-            grown = np.empty((max(end, 2 * len(self._kept), FIRST_ROOM), new.shape[1]), np.float32)
+            grown = np.empty((max(end, 2 * len(self._kept), FIRST_CAPACITY), new.shape[1]), np.float32)
             if at:
                 grown[:at] = self._kept[:at]
             self._kept = grown
         self._kept[at:end] = new
 
     def first(self, length: int) -> Logits:
-        """Return a view [length, width] of those of the first `length` tokens."""
+        """Return a view [length, width] of the states of the first `length` tokens."""
         return self._kept[:length]

@@ -1,4 +1,4 @@
-"""What the rounds of an answer add up to."""
+"""Statistics of an answer: the sums over its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from localspec.core.types import Step
 
 @dataclass(slots=True)
 class SourceCounts:
-    """The guesses of one source: how many, how many of them stood, what they cost."""
+    """The guesses of one source: drafted, accepted, and the seconds they cost."""
 
     drafted: int = 0
     accepted: int = 0
@@ -18,9 +18,9 @@ class SourceCounts:
 
 @dataclass(slots=True)
 class Stats:
-    """Sums over rounds. `drafted_at[i]` and `accepted_at[i]` count guesses at position i of a draft.
+    """Sums over steps. `drafted_at[i]` and `accepted_at[i]` count guesses at position i of a draft.
 
-    `sources` has the guesses by who made them, under "" where a drafter has one source alone.
+    `sources` counts guesses by source, under "" for a drafter with a single source.
     """
 
     tokens: int = 0
@@ -34,7 +34,7 @@ class Stats:
     sources: dict[str, SourceCounts] = field(default_factory=dict)
 
     def add(self, last: Step) -> None:
-        """Count one more round."""
+        """Add one step."""
         self.tokens += len(last.tokens)
         self.passes += 1
         self.drafted += last.drafted
@@ -48,12 +48,17 @@ class Stats:
             self.drafted_at[position] += 1
             self.accepted_at[position] += position < last.accepted
         for position, (guess, seconds) in enumerate(zip(last.draft, last.costs, strict=True)):
-            share = self.sources.setdefault(guess.source, SourceCounts())
-            share.drafted += 1
-            share.accepted += position < last.accepted
-            share.seconds += seconds
+            counts = self.sources.setdefault(guess.source, SourceCounts())
+            counts.drafted += 1
+            counts.accepted += position < last.accepted
+            counts.seconds += seconds
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens that one target pass settled, on average."""
+        """Tokens of the answer per target pass."""
         return self.tokens / self.passes if self.passes else 0.0
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Share of the drafted tokens that were accepted, None if nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None

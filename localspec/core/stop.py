@@ -1,4 +1,4 @@
-"""Where an accepted run ends: stop tokens, stop strings, the token cap, and text in whole characters."""
+"""Where an answer ends: stop tokens, stop strings, the token limit; and its text in whole characters."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ STOP = "stop"
 LENGTH = "length"
 
 
-class Pieces(Protocol):
-    """Turns tokens into text as they come. `TextStream` in tokenizer.py is one."""
+class Detokenizer(Protocol):
+    """Turns tokens into text as they come. `TextStream` in text.py is one."""
 
     def push(self, token: int) -> str:
-        """Return the whole characters that are certain after `token`."""
+        """Return the characters that `token` completes."""
 
     def flush(self) -> str:
-        """Return what is left at the end, incomplete characters included."""
+        """Return the rest at the end, incomplete characters included."""
 
 
-class Processed(NamedTuple):
-    """The part of a run that stands, the text it adds, and why the answer ends with it, if it does."""
+class Output(NamedTuple):
+    """The tokens that are part of the answer, the text they add, and the finish reason if it ends there."""
 
     tokens: tuple[int, ...]
     text: str
@@ -30,56 +30,62 @@ class Processed(NamedTuple):
 
 
 class OutputProcessor:
-    """Settles the runs of one answer. Any cut of an answer into runs gives the same tokens and text.
+    """Turns the accepted tokens of one answer into output; any split into runs gives the same output.
 
-    A stop token ends the answer and is one of its tokens, but has no text. A stop string ends it before the
-    string, wherever token borders lie; the tokens that wrote it are kept. `room` is how many tokens are left.
+    A stop token ends the answer and is one of its tokens, but has no text. A stop string ends the answer
+    before the string, wherever token borders lie; the tokens that wrote it are kept. `remaining` is the
+    number of tokens that the answer may still have.
     """
 
     def __init__(
-        self, pieces: Pieces, *, stop_tokens: Collection[int] = (), stop: Sequence[str] = (), room: int
+        self,
+        detokenizer: Detokenizer,
+        *,
+        stop_tokens: Collection[int] = (),
+        stop: Sequence[str] = (),
+        max_new_tokens: int,
     ) -> None:
-        self._pieces = pieces
+        self._detokenizer = detokenizer
         self._stop_tokens = frozenset(stop_tokens)
         self._stop = tuple(stop)
-        self.room = room
+        self.remaining = max_new_tokens
         self._held = ""
 
-    def settle(self, run: Tokens) -> Processed:
-        """Return what stands of `run`, the next tokens of the answer."""
+    def process(self, run: Tokens) -> Output:
+        """Return the part of `run`, the next accepted tokens, that belongs to the answer."""
         text = ""
         for count, token in enumerate(run, 1):
             more, finish = self._take(token)
             text += more
             if finish is not None:
-                return Processed(tuple(run[:count]), text, finish)
-        return Processed(tuple(run), text, None)
+                return Output(tuple(run[:count]), text, finish)
+        return Output(tuple(run), text, None)
 
     def _take(self, token: int) -> tuple[str, str | None]:
-        self.room -= 1
+        self.remaining -= 1
         if token in self._stop_tokens:
             return self._rest(STOP)
-        self._held += self._pieces.push(token)
+        self._held += self._detokenizer.push(token)
         before = self._before_stop()
         if before is not None:
             return before, STOP
-        if self.room <= 0:
+        if self.remaining <= 0:
             return self._rest(LENGTH)
         return self._release(), None
 
     def _rest(self, finish: str) -> tuple[str, str]:
-        """Return all that is held; what flushing adds may still complete a stop string."""
-        self._held += self._pieces.flush()
+        """Return the held text; flushing may still complete a stop string."""
+        self._held += self._detokenizer.flush()
         before = self._before_stop()
         return (self._held, finish) if before is None else (before, STOP)
 
     def _before_stop(self) -> str | None:
-        """Return the held text before the first stop string in it, or None."""
-        found = [at for at in (self._held.find(stop) for stop in self._stop) if at >= 0]
-        return self._held[: min(found)] if found else None
+        """Return the held text before its first stop string, or None without one."""
+        places = [at for at in (self._held.find(stop) for stop in self._stop) if at >= 0]
+        return self._held[: min(places)] if places else None
 
     def _release(self) -> str:
-        """Return the held text, less an end that may be the start of a stop string."""
+        """Return the held text except an end that may be the start of a stop string."""
         keep = max((overlap(self._held, stop) for stop in self._stop), default=0)
         text = self._held[: len(self._held) - keep]
         self._held = self._held[len(text) :]
@@ -87,6 +93,6 @@ class OutputProcessor:
 
 
 def overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` that is a start of `stop` but not all of it."""
+    """Return the length of the longest end of `text` that is a proper prefix of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)

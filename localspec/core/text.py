@@ -1,4 +1,4 @@
-"""Ids to text and back, and text as it streams, with a `tokenizers.Tokenizer`."""
+"""Text of tokens as they stream, with a `tokenizers.Tokenizer`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class TextStream:
-    """Text of tokens as they come, in whole characters; special tokens have none, unless they are `shown`.
+    """Decodes tokens into whole characters as they come, and holds incomplete ones back.
 
-    Characters that several tokens share are held until they are complete.
+    Special tokens have no text, unless they are `shown`.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, shown: bool = False) -> None:
@@ -23,7 +23,7 @@ class TextStream:
         self._pending: list[int] = []  # tokens since the last piece
 
     def push(self, token: int) -> str:
-        """Return the whole characters that are certain after `token`."""
+        """Return the characters that `token` completes."""
         self._pending.append(token)
         piece = self._stream.step(self._tokenizer, token)
         if piece is None:
@@ -32,6 +32,6 @@ class TextStream:
         return str(piece)
 
     def flush(self) -> str:
-        """Return what is left at the end: an incomplete character shows as U+FFFD."""
+        """Return the rest at the end; an incomplete character shows as U+FFFD."""
         rest, self._pending = self._pending, []
         return str(self._tokenizer.decode(rest, skip_special_tokens=self._hidden))

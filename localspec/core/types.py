@@ -1,4 +1,4 @@
-"""The values that the parts pass to one another: tokens, logits, guesses, verdicts, rounds."""
+"""The values that parts pass to one another: tokens, logits, guesses, verdicts, steps."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Tokens = Sequence[int]
-
-
-Row = NDArray[np.float32]  # [vocab]
-
-
+Row = NDArray[np.float32]  # [vocab]: the logits at one position
 Logits = NDArray[np.float32]  # [tokens, vocab]
 
 
 class Distribution(NamedTuple):
     """Probabilities of the tokens that may come next; every other token has probability 0.
 
-    `tokens` [n] ascending, `probs` [n] float64 summing to 1. A support of a few tokens is what top-k and
-    top-p leave of a vocabulary of 150,000, so nothing after them touches the rest.
+    `tokens` [n] ascending, `probs` [n] float64 summing to 1. Top-k and top-p leave a few tokens of a
+    vocabulary of 150,000, so no code after them touches the others.
     """
 
     tokens: NDArray[np.int64]
@@ -36,10 +32,10 @@ class Distribution(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """One drafted token, what it was drawn from, and how sure its drafter is.
+    """One drafted token, the distribution it was drawn from, and the drafter's confidence in it.
 
-    `probs` is None for a point mass: a retrieved token, or a draft model's likeliest one. `source` names the
-    drafter where several guess in turn.
+    `probs` is None for a point mass: a retrieved token, or the most likely token of a greedy draft. `source`
+    names the drafter where several share a draft.
     """
 
     token: int
@@ -49,10 +45,11 @@ class Guess(NamedTuple):
 
 
 class LazyGuess(NamedTuple):
-    """A guess that costs something, such as a pass of a draft model: `draw` makes it, and None is no guess.
+    """A guess that is computed only on request, because it costs a pass of a draft model.
 
-    `behind` are the tokens that must be read for it: one more each time, or all that the draft has missed.
-    Who does not want it goes on without: the drafter's next step is then a guess from elsewhere, or none.
+    `draw` computes it and returns None for no guess. `behind` is the number of tokens that the draft model
+    must read for it: one, or all that it has missed. A caller that declines advances the drafter without
+    calling `draw`; the next candidate then comes from elsewhere, or the draft ends.
     """
 
     draw: Callable[[], Guess | None]
@@ -60,20 +57,36 @@ class LazyGuess(NamedTuple):
     behind: int = 1
 
 
+Candidate = Guess | LazyGuess
+
+
 class Verdict(NamedTuple):
-    """How many guesses stand, and the target's own token after them."""
+    """The number of accepted guesses, and the target's own token after them."""
 
     accepted: int
     token: int
 
 
+class Proposal(NamedTuple):
+    """A candidate that the draft-length policy was asked about, and its answer.
+
+    `behind` is that of a lazy guess, 0 for a guess that was already made; `confidence` is that of the latter.
+    """
+
+    source: str
+    behind: int
+    taken: bool
+    confidence: float = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One target pass: what it settled, what it cost.
+    """One target pass: the tokens it added to the answer, and what it cost.
 
-    `tokens` are the settled ones, cut at the first stop; `text` is what they add to the answer in whole
-    characters; `finish` says why the answer ends here, or is None. `draft` are the guesses and `costs`
-    the seconds of each; `draft_seconds` is all that drafting took.
+    `tokens` are cut at the first stop; `text` is what they add to the answer in whole characters; `finish`
+    is why the answer ends here ("stop", "length"), or None. `draft` holds the guesses and `costs` the
+    seconds of each; `draft_seconds` is all time spent on drafting. `proposals` are the candidates of the
+    step in order.
     """
 
     tokens: tuple[int, ...]
@@ -85,10 +98,14 @@ class Step:
     finish: str | None = None
     draft: tuple[Guess, ...] = ()
     costs: tuple[float, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
 
 
 def shared_prefix(left: Tokens, right: Tokens) -> int:
-    """Return how many tokens two texts share at their start, by halving: slices compare at C speed."""
+    """Return the length of the common prefix of two texts.
+
+    Bisects with slices, which Python compares at C speed.
+    """
     if len(left) > len(right):
         left, right = right, left
     low, high = 0, len(left)

@@ -1,4 +1,4 @@
-"""Contrastive search: likely tokens, but none that is too much like what stands already."""
+"""Contrastive search: likely tokens, except those too similar to the text so far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.plugins import Option
 
 
 class Contrastive(Decoding):
-    """Takes, of the k likeliest tokens, one that is unlike all before (contrastive search).
+    """Takes, of the k most likely tokens, one that differs from all before it (contrastive search).
 
     Su et al. 2022, "A Contrastive Framework for Neural Text Generation", equation 5. Each token costs a pass
     for every candidate. The result depends on no seed.
@@ -34,18 +34,18 @@ class Contrastive(Decoding):
         session = target.session
         if not isinstance(session, HiddenStates):
             raise BadValue(
-                "`contrastive` needs an engine that shows `hidden` states",
+                "`contrastive` needs an engine with `hidden` states",
                 "Make the target's so, such as `openvino:hidden=on`",
             )
         self._target = target
         self._session = session
         self._alpha = alpha
         self._k = k
-        self._known: tuple[list[int], Row] | None = None  # a text, and the logits after it
+        self._known: tuple[list[int], Row] | None = None  # a text and the logits after it
 
     @classmethod
     def needs(cls, **options: Any) -> dict[str, Any]:
-        """Return the engine's `hidden`: the last hidden states are what tokens are compared by."""
+        """Return the engine's `hidden`: tokens are compared by their last hidden states."""
         return {"hidden": True}
 
     def choose(self, tokens: Tokens) -> int:
@@ -65,7 +65,7 @@ class Contrastive(Decoding):
         return token
 
     def _after(self, text: list[int]) -> Row:
-        """Return the logits [vocab] after `text`, which a candidate's pass may have made already."""
+        """Return the logits [vocab] after `text`, which a candidate's pass may have computed already."""
         if self._known is not None and self._known[0] == text:
             return self._known[1]
         row: Row = self._target.read(text)[0].copy()
@@ -102,6 +102,6 @@ def softmax(row: Row) -> NDArray[np.float64]:
 
 
 def likeliest(row: Row, count: int) -> NDArray[np.int64]:
-    """Return the `count` tokens of the highest logits, likeliest first."""
+    """Return the `count` tokens of the highest logits, most likely first."""
     found = top(row, count)
     return found[np.argsort(-row[found], kind="stable")]

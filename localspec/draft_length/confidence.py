@@ -1,4 +1,4 @@
-"""Guesses as long as the drafter is sure of them."""
+"""Drafts until the drafter is no longer confident."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Guess, LazyGuess
+from localspec.core.types import Candidate, Guess
 from localspec.plugins import Option
 
 
 class Confidence(DraftLengthPolicy):
-    """Guesses on until the drafter gives a guess less than a least probability.
+    """Drafts until the drafter gives a guess less than a minimum probability.
 
-    Dynamic speculation draft-length policy (Mamou et al. 2024); the doubtful guess itself is still checked.
+    Dynamic speculation lookahead (Mamou et al. 2024); the unlikely guess itself is still verified.
     """
 
     def __init__(
         self,
         *,
-        least: Annotated[float, Option("least probability to go on", least=0, most=1)] = 0.4,
-        most: Annotated[int, Option("most guesses a round", least=0, most=256)] = 20,
+        min_confidence: Annotated[
+            float, Option("probability below which the draft ends", least=0, most=1)
+        ] = 0.4,
+        max_tokens: Annotated[int, Option("maximum guesses per step", least=0, most=256)] = 20,
     ) -> None:
-        self._least = least
-        self._most = most
+        self._min = min_confidence
+        self._max = max_tokens
 
-    def wants_more(self, draft: Sequence[Guess], step: Guess | LazyGuess) -> bool:
-        """Tell whether the last guess was a sure one."""
-        return len(draft) < self._most and (not draft or draft[-1].confidence >= self._least)
+    def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
+        """Tell whether the last guess was confident enough."""
+        return len(draft) < self._max and (not draft or draft[-1].confidence >= self._min)

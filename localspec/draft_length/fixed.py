@@ -1,4 +1,4 @@
-"""The same number of guesses each round."""
+"""The same number of guesses in each step."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Guess, LazyGuess
+from localspec.core.types import Candidate, Guess
 from localspec.plugins import Option
 
 
 class Fixed(DraftLengthPolicy):
-    """Guesses the same number of tokens each round."""
+    """Drafts the same number of tokens in each step."""
 
-    def __init__(self, *, tokens: Annotated[int, Option("guesses a round", least=0, most=256)] = 4) -> None:
+    def __init__(self, *, tokens: Annotated[int, Option("guesses per step", least=0, most=256)] = 4) -> None:
         self._tokens = tokens
 
-    def wants_more(self, draft: Sequence[Guess], step: Guess | LazyGuess) -> bool:
+    def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
         """Tell whether the draft is shorter than the fixed number."""
         return len(draft) < self._tokens

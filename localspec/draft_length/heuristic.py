@@ -1,4 +1,4 @@
-"""More guesses after a round in which all stood, fewer after one in which some did not."""
+"""More guesses after a step that accepted all of them, fewer after one that did not."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Guess, LazyGuess, Step
+from localspec.core.types import Candidate, Guess, Step
 from localspec.plugins import Option
 
 MORE, FEWER = 2, 1
 
 
 class Heuristic(DraftLengthPolicy):
-    """Guesses two tokens more after a round in which all stood, else one less.
+    """Drafts two more tokens after a step that accepted the whole draft, else one less.
 
-    The schedule of transformers' assisted generation ("heuristic"). It knows no costs and never stops.
+    The schedule of transformers' assisted generation ("heuristic"). It ignores costs and never stops
+    drafting.
     """
 
     def __init__(
         self,
         *,
-        start: Annotated[int, Option("guesses of the first round", least=1, most=256)] = 5,
-        most: Annotated[int, Option("most guesses a round", least=1, most=256)] = 20,
+        start: Annotated[int, Option("guesses of the first step", least=1, most=256)] = 5,
+        max_tokens: Annotated[int, Option("maximum guesses per step", least=1, most=256)] = 20,
     ) -> None:
-        self._most = most
-        self._tokens = min(start, most)
+        self._max = max_tokens
+        self._tokens = min(start, max_tokens)
 
-    def wants_more(self, draft: Sequence[Guess], step: Guess | LazyGuess) -> bool:
-        """Tell whether the draft is shorter than this round's number."""
+    def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
+        """Tell whether the draft is shorter than this step's number."""
         return len(draft) < self._tokens
 
     def learn(self, last: Step) -> None:
-        """Choose the number of the next round."""
+        """Choose the number for the next step."""
         if last.drafted:
             more = last.accepted == last.drafted
-            self._tokens = min(self._tokens + MORE, self._most) if more else max(self._tokens - FEWER, 1)
+            self._tokens = min(self._tokens + MORE, self._max) if more else max(self._tokens - FEWER, 1)

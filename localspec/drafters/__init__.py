@@ -1,1 +1,1 @@
-"""Sources of guesses."""
+"""Drafters: sources of guesses."""

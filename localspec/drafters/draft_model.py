@@ -1,11 +1,11 @@
-"""Guesses of a smaller model."""
+"""Guesses of a smaller model with the same vocabulary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated
 
-from localspec.core.contracts import Drafter, Engine
+from localspec.core.contracts import Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.types import Guess, LazyGuess, Tokens, shared_prefix
@@ -13,31 +13,30 @@ from localspec.plugins import Option
 
 
 class ModelDraft(Drafter):
-    """Guesses with a draft model that writes the target's tokens, in a cache of its own.
+    """Guesses with a draft model that has the target's vocabulary, in a KV cache of its own.
 
-    Greedy when the answer is greedy, else drawn with the answer's settings, its probabilities kept for
-    rejection sampling. The draft reads what it missed before its first guess, so it may be left alone for
-    as long as the draft-length policy likes.
+    Greedy if the answer is greedy, else sampled with the answer's settings, with probabilities for rejection
+    sampling. The draft reads what it has missed before its first guess, so the draft-length policy may leave
+    it idle for as long as it likes.
     """
 
     def __init__(
         self,
         target: Cursor,
-        engine: Engine,
-        vocab: int | None = None,
+        draft_model: DraftModel,
         *,
         name: Annotated[str, Option("the draft: an alias, a file or a folder")],
         device: Annotated[str, Option("its device, the target's when empty")] = "",
         threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
         runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
     ) -> None:
-        del target, name, device, threads, runs  # `runtime` has made the engine from them
-        self._engine = engine
-        self._vocab = vocab  # of the target: rows may be padded to different widths
-        self._cursor = Cursor(engine.session())
+        del target, name, device, threads, runs  # the engine was made from them
+        self._engine = draft_model.engine
+        self._vocab = draft_model.vocab
+        self._cursor = Cursor(self._engine.session())
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[LazyGuess]:
-        """Offer the draft's continuation, one pass a guess, as far as its own context goes."""
+        """Yield the draft's continuation as lazy guesses, one pass each, up to its own context length."""
         text = list(tokens)
 
         def draw() -> Guess:

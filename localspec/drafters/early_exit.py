@@ -14,10 +14,10 @@ from localspec.plugins import Option
 
 
 class EarlyExitDraft(Drafter):
-    """Guesses with the target's first layers and its head; the check goes on from there.
+    """Guesses with the target's first layers and its head; the verification continues from there.
 
-    The self-speculation of LayerSkip (Elhoushi et al. 2024): one set of weights and one cache for both, and
-    no layer reads a token twice. A model that was not trained for it guesses badly (docs/drafters.md).
+    The self-speculation of LayerSkip (Elhoushi et al. 2024): one set of weights and one KV cache for both,
+    and no layer reads a token twice. Models that were not trained for it guess badly (docs/drafters.md).
     """
 
     def __init__(
@@ -26,19 +26,19 @@ class EarlyExitDraft(Drafter):
         session = target.session
         if not isinstance(session, EarlyExit):
             raise BadValue(
-                "`early_exit` needs an engine that has an `exit`",
-                f"Make the target's with one, such as `openvino:exit={layer}`",
+                "`early_exit` needs an engine with an `exit`",
+                f"Choose one for the target, such as `--engine openvino:exit={layer}`",
             )
         self._target = target
         self._session = session
 
     @classmethod
     def needs(cls, **options: Any) -> dict[str, Any]:
-        """Return the engine's `exit`: the layer that guesses."""
+        """Return the engine's `exit`: the number of layers that guess."""
         return {"exit": options["layer"]}
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[LazyGuess]:
-        """Offer what the first layers expect, a pass through them a guess, as far as the context goes."""
+        """Yield lazy guesses, one pass through the first layers each, as far as the context reaches."""
         text = list(tokens)
 
         def draw() -> Guess | None:

@@ -1,4 +1,4 @@
-"""Guesses of several sources in one draft: copies that are sure, a draft model, and what is left after it."""
+"""Mixes several sources in one draft: confident copies, a draft model, and what is left after it."""
 
 from __future__ import annotations
 
@@ -6,36 +6,31 @@ from collections.abc import Generator, Iterator
 from typing import Annotated
 
 from localspec import plugins
-from localspec.core.contracts import Drafter, Engine
+from localspec.core.contracts import CopyingDrafter, Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
-from localspec.core.types import Guess, LazyGuess, Logits, Tokens, Verdict
+from localspec.core.types import Candidate, Guess, LazyGuess, Logits, Tokens, Verdict
 from localspec.drafting.acceptance import class_of
-from localspec.formats.tokenizer.token_bytes import Translation
 from localspec.plugins import Option
 
-SUFFIX, MODEL, RECYCLE = "suffix", "draft_model", "recycle"  # sources of guesses
-READ = 16  # tokens that a draft model may catch up with for each round that it was missed
-CREDIT = 32  # rounds that it counts as missed when an answer begins
-AHEAD = 64  # tokens that others may guess in a draft before it is asked
-PRIOR = 4.0  # judged guesses that a source's own confidence is worth
+SUFFIX, MODEL, RECYCLE = "suffix", "draft_model", "recycle"  # sources of guesses, named as their parts
+READ = 16  # tokens that a draft model may catch up with for each step in which it was missed
+CREDIT = 32  # steps that count as missed when an answer begins
+PRIOR = 4.0  # verified guesses that a source's own confidence is worth
 FADE = 0.98  # of what earlier guesses weigh is left after each new one
 
 
 class HybridDraft(Drafter):
-    """Copies where the text repeats itself, else asks a draft model, and fills up from the target's own rows.
+    """Copies where the text repeats itself, else asks a draft model, else recycles the target's tokens.
 
-    At each position of a draft: a copy that is sure enough is taken (`suffix`); else the draft model is
-    offered, when there is one (`model`, or `universal` for another vocabulary); where it is refused, the
-    likelier one of a doubtful copy and the target's last successor (`recycle`) goes on. So a draft may begin
-    with a model's guesses and end with a retrieved tail. Confidence is calibrated by what stood, class by
-    class.
+    At each position of a draft, a confident copy is taken first (`suffix`); else the draft model guesses, if
+    there is one (`draft_model`, or `universal` for another vocabulary); where it is declined, the more likely
+    of an unsure copy and the target's last successor (`recycle`) follows. So a draft may begin with a model's
+    guesses and end with a retrieved tail. Confidence is calibrated by the acceptance rate of each class.
 
-    A model that copies have left behind must read what it missed before it can guess again. It is offered
-    when it has been missed for so many rounds as the reading costs: then no more is lost than twice what is
-    lost by who knows the future (ski rental; Karlin et al. 1988).
-
-    `note` says why a store of answers is not used, None when it is or when there is none.
+    A draft model that fell behind while copies led must read what it missed before it can guess again. It is
+    asked once it has been missed for as many steps as the reading costs, which loses at most twice what an
+    oracle would lose (ski rental; Karlin et al. 1988).
     """
 
     translates = "if needed"
@@ -43,124 +38,128 @@ class HybridDraft(Drafter):
     def __init__(
         self,
         target: Cursor,
-        engine: Engine | None = None,
-        vocab: int | None = None,
-        translation: Translation | None = None,
+        draft_model: DraftModel | None = None,
         *,
         name: Annotated[str, Option("the draft model: an alias, a file or a folder; none when empty")] = "",
         device: Annotated[str, Option("its device, the target's when empty")] = "",
         threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
         runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
         sure: Annotated[float, Option("confidence of a copy that is taken at once", least=0, most=1)] = 0.7,
-        store: Annotated[str, Option("file that keeps answers for the next time, none when empty")] = "",
+        store: Annotated[str, Option("file that keeps answers for the next run, none when empty")] = "",
     ) -> None:
-        del device, threads, runs  # `runtime` has made the engine from them
-        self._suffix = plugins.part("drafters", SUFFIX).made_by(target, store=store)
+        del device, threads, runs  # the draft model's engine was made from them
+        self._suffix: CopyingDrafter = plugins.part("drafters", SUFFIX).made_by(target, store=store)
         self._recycle: Drafter = plugins.part("drafters", RECYCLE).made_by(target)
         self._model: Drafter | None = None
-        if engine is not None:
-            kind, given = ("universal", [translation]) if translation else (MODEL, [])
-            self._model = plugins.part("drafters", kind).made_by(target, engine, vocab, *given, name=name)
+        if draft_model is not None:
+            kind = MODEL if draft_model.translation is None else "universal"
+            self._model = plugins.part("drafters", kind).made_by(target, draft_model, name=name)
         self._sure = sure
-        self._stood: dict[str, tuple[float, float]] = {}  # by class: how many of how many, faded
-        self._classes: dict[int, str] = {}  # of guesses by place, by their sources' own confidence
-        self._begun = self._most = 0  # tokens before the last guesses, and the most after their round
-        self._read = 0  # tokens that the model has read
-        self._missed = CREDIT  # rounds in which it was wanted and did not guess
+        self._evidence: dict[str, tuple[float, float]] = {}  # by class: accepted of verified guesses, faded
+        self._classes: dict[int, str] = {}  # of this step's guesses, by position in the text
+        self._read = 0  # tokens that the draft model has read
+        self._missed = CREDIT  # steps in which the draft model was wanted and did not guess
         self._wanted = False
 
     @property
     def note(self) -> str | None:
-        """Say why the store is not used or was begun anew, or None."""
-        found: str | None = self._suffix.note
-        return found
+        """Why the store is not used or was started anew, or None."""
+        return self._suffix.note
 
-    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess | LazyGuess]:
-        """Yield copies while they are sure, offers of the model, then what is left."""
-        self._begin(tokens)
+    def begin(self, prompt: Tokens) -> None:
+        """Start an answer: the draft model may read the prompt."""
+        self._missed, self._classes, self._wanted = CREDIT, {}, False
+        for source in self._sources:
+            source.begin(prompt)
+
+    def end(self) -> None:
+        """End the answer."""
+        for source in self._sources:
+            source.end()
+
+    @property
+    def _sources(self) -> list[Drafter]:
+        return [self._suffix, self._recycle, *([self._model] if self._model else [])]
+
+    def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Candidate]:
+        """Yield copies while they are confident, lazy guesses of the model, then what is left."""
         walk = self._suffix.walk(tokens)
         able = self._model is not None and len(tokens) - self._read <= READ * (self._missed + 1)
-        text, steps = list(tokens), None
+        text, model_guesses = list(tokens), None
         while True:
             copy = self._suffix.guess(walk)
-            chance, name = self._judged(copy, SUFFIX, len(text)) if copy else (0.0, "")
+            chance, name = self._calibrated(copy, SUFFIX, len(text)) if copy else (0.0, "")
             likely = copy is not None and chance >= self._sure
             self._wanted = self._wanted or not (likely or self._classes)
             if able and not likely and self._model is not None:
-                steps = steps or self._model.propose(list(text), sampler)
-                guess = yield from self._ask(steps, text)
+                model_guesses = model_guesses or self._model.propose(list(text), sampler)
+                guess = yield from self._ask(model_guesses, text)
                 if guess is None:
                     able = False
                     continue
             else:
-                steps = None
-                last = None if likely else self._last_successor(text, sampler)
-                other, of_other = self._judged(last, RECYCLE, len(text)) if last else (0.0, "")
-                if last is not None and other > chance:
-                    guess = self._kept(last, RECYCLE, other, of_other, len(text))
+                model_guesses = None
+                successor = None if likely else self._last_successor(text, sampler)
+                other, of_other = self._calibrated(successor, RECYCLE, len(text)) if successor else (0.0, "")
+                if successor is not None and other > chance:
+                    guess = self._noted(successor, RECYCLE, other, of_other, len(text))
                 elif copy is not None:
-                    guess = self._kept(copy, SUFFIX, chance, name, len(text))
+                    guess = self._noted(copy, SUFFIX, chance, name, len(text))
                 else:
                     return
                 yield guess
             text.append(guess.token)
             walk.go(guess.token, copied=guess.source == SUFFIX)
 
-    def observe(self, tokens: Tokens, rows: Logits, verdict: Verdict) -> None:
-        """Learn which guesses of each class stood, and let the sources learn from the rows."""
-        wrong = len(tokens) - (len(rows) - 1) + verdict.accepted  # the place of the first, if any was
-        for at in range(len(tokens) - len(rows) + 1, min(wrong + 1, len(tokens))):
-            if name := self._classes.get(at):  # others may have guessed too
-                stood, judged = self._stood.get(name, (0.0, 0.0))
-                self._stood[name] = FADE * stood + (at < wrong), FADE * judged + 1
-        self._classes, self._most = {}, len(tokens) + 1
+    def observe(self, tokens: Tokens, logits: Logits, verdict: Verdict) -> None:
+        """Learn which guesses of each class were accepted, and let the sources learn from the logits."""
+        rejected = len(tokens) - (len(logits) - 1) + verdict.accepted  # position of the first rejected guess
+        for at in range(len(tokens) - len(logits) + 1, min(rejected + 1, len(tokens))):
+            if name := self._classes.get(at):  # a grammar may have guessed too
+                accepted, verified = self._evidence.get(name, (0.0, 0.0))
+                self._evidence[name] = FADE * accepted + (at < rejected), FADE * verified + 1
+        self._classes = {}
         self._missed += self._wanted
         self._wanted = False
-        self._suffix.observe(tokens, rows, verdict)
-        self._recycle.observe(tokens, rows, verdict)
+        self._suffix.observe(tokens, logits, verdict)
+        self._recycle.observe(tokens, logits, verdict)
 
-    def _begin(self, tokens: Tokens) -> None:
-        if not self._begun < len(tokens) <= self._most + AHEAD:  # another answer
-            self._missed, self._classes, self._wanted = CREDIT, {}, False
-        self._begun = len(tokens)
-
-    def _ask(
-        self, steps: Iterator[Guess | LazyGuess], text: Tokens
-    ) -> Generator[Guess | LazyGuess, None, Guess | None]:
-        """Pass on the model's next step and return the guess that came of it, None when none did."""
-        step = next(steps, None)
-        if isinstance(step, Guess):
-            guess = self._kept(step, MODEL, *self._judged(step, MODEL, len(text)), len(text))
+    def _ask(self, candidates: Iterator[Candidate], text: Tokens) -> Generator[Candidate, None, Guess | None]:
+        """Pass on the model's next candidate and return the guess that came of it, None if none did."""
+        candidate = next(candidates, None)
+        if isinstance(candidate, Guess):
+            guess = self._noted(candidate, MODEL, *self._calibrated(candidate, MODEL, len(text)), len(text))
             yield guess
             return guess
-        made: list[Guess] = []
+        drawn: list[Guess] = []
 
         def draw() -> Guess | None:
-            found = step.draw() if step else None
-            if found is not None:
-                made.append(self._kept(found, MODEL, *self._judged(found, MODEL, len(text)), len(text)))
+            guess = candidate.draw() if candidate else None
+            if guess is not None:
+                drawn.append(self._noted(guess, MODEL, *self._calibrated(guess, MODEL, len(text)), len(text)))
                 self._read, self._missed, self._wanted = len(text), 0, False
-            return made[0] if made else None
+            return drawn[0] if drawn else None
 
-        if step is not None:
-            yield LazyGuess(draw, MODEL, step.behind)
-        return made[0] if made else None
+        if candidate is not None:
+            yield LazyGuess(draw, MODEL, candidate.behind)
+        return drawn[0] if drawn else None
 
     def _last_successor(self, text: Tokens, sampler: Sampler) -> Guess | None:
-        """Return what the target last said after the last token, None when it said nothing yet."""
-        step = next(iter(self._recycle.propose(text[-1:], sampler)), None)
-        return step if isinstance(step, Guess) else None
+        """Return what the target last wrote after the last token, None if it never wrote that token."""
+        guess = next(iter(self._recycle.propose(text[-1:], sampler)), None)
+        return guess if isinstance(guess, Guess) else None
 
-    def _judged(self, guess: Guess, source: str, at: int) -> tuple[float, str]:
-        """Return the chance of a guess at a place, and its class: copies go on more surely than they begin.
+    def _calibrated(self, guess: Guess, source: str, at: int) -> tuple[float, str]:
+        """Return the acceptance probability of a guess at position `at`, and its class.
 
-        That is the share of guesses of its class that stood; the source's own confidence counts too.
+        The share of accepted guesses of its class, mixed with the source's own confidence. Copies that
+        continue form a class of their own: they are accepted more often than those that begin.
         """
         name = class_of(source, guess.confidence, at - 1 in self._classes)
-        stood, judged = self._stood.get(name, (0.0, 0.0))
-        return (stood + PRIOR * guess.confidence) / (judged + PRIOR), name
+        accepted, verified = self._evidence.get(name, (0.0, 0.0))
+        return (accepted + PRIOR * guess.confidence) / (verified + PRIOR), name
 
-    def _kept(self, guess: Guess, source: str, chance: float, name: str, at: int) -> Guess:
-        """Return the guess for place `at` with its source and calibrated chance, and remember its class."""
+    def _noted(self, guess: Guess, source: str, chance: float, name: str, at: int) -> Guess:
+        """Return the guess for position `at` with its source and calibrated confidence; note its class."""
         self._classes[at] = name
         return Guess(guess.token, guess.probs, chance, source)

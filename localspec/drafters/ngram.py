@@ -1,4 +1,4 @@
-"""Guesses copied from the text itself: what followed the same words before."""
+"""Prompt lookup: copies what followed the same n-gram earlier in the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.plugins import Option
 class Ngram(Drafter):
     """Copies what followed the longest earlier match of the text's end, the most recent match first.
 
-    Prompt lookup (Saxena 2023) through an index: for each length, the place where each n-gram of the text
+    Prompt lookup (Saxena 2023) with an index: for each length, the position where each n-gram of the text
     last ended. A token adds at most `longest` entries, a guess looks up at most as many.
     """
 
@@ -40,14 +40,14 @@ class Ngram(Drafter):
         self._clear()
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
-        """Yield the tokens after the match, then those after the guesses themselves when the text ends."""
+        """Yield the tokens after the match; past the end of the text, those after the guesses themselves."""
         self._follow(tokens)
         at = self._match()
         if at is None:
             return
         period = len(self._tokens) - at
         for step in range(len(self._tokens)):
-            # past the end of the text a match goes on in its own guesses, that is in its period
+            # past the end of the text the match continues in its own guesses, with the period of the match
             yield Guess(self._tokens[at + step % period])
 
     def _clear(self) -> None:
@@ -56,19 +56,19 @@ class Ngram(Drafter):
         self._undo = []
 
     def _follow(self, tokens: Tokens) -> None:
-        """Bring the index in step with `tokens`."""
+        """Update the index to `tokens`."""
         shared = shared_prefix(self._tokens, tokens)
         try:
             while len(self._tokens) > shared:
                 self._forget()
             for token in tokens[shared:]:
                 self._add(token)
-        except BaseException:  # an interrupt between two tables
+        except BaseException:  # an interrupt may have come between two tables
             self._clear()
             raise
 
     def _add(self, token: int) -> None:
-        """Index the n-grams that end before `token`: those with a continuation."""
+        """Index the n-grams that `token` follows."""
         end = len(self._tokens)
         tail = tuple(self._tokens[-self._sizes[0] :])
         changes = []
@@ -81,7 +81,7 @@ class Ngram(Drafter):
         self._tokens.append(token)
 
     def _forget(self) -> None:
-        """Take the last token out of the index again."""
+        """Remove the last token from the index."""
         self._tokens.pop()
         for level, key, before in self._undo.pop():
             if before is None:
@@ -90,7 +90,7 @@ class Ngram(Drafter):
                 self._last[level][key] = before
 
     def _match(self) -> int | None:
-        """Return where the longest earlier match of the text's end goes on, or None."""
+        """Return the position after the longest earlier match of the text's end, or None."""
         tail = tuple(self._tokens[-self._sizes[0] :])
         for level, size in enumerate(self._sizes):
             if size <= len(tail):

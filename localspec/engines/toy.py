@@ -1,4 +1,4 @@
-"""A model that needs nothing: a fake for tests, an example for readers."""
+"""A toy model without weights: a fake for tests, an example for readers."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ WIDTH = 8  # of a hidden state
 
 
 class Toy(Engine):
-    """Writes tokens by a hash of the whole text, in numpy; no weights, no text.
+    """Writes tokens by a hash of the whole text, in numpy: no weights, no tokenizer.
 
-    A row is a fixed random row of the text's hash, so a wrong rewind shows at once. `noise` blurs the rows:
-    a toy with some is a draft for one without. `grain` is what a rewind can keep: every position (1), only
-    each n-th (n), nothing (0). Its layers take a row from a blurred one to its own, so that an early `exit`
-    is less often right than a late one.
+    The logits are a fixed random row chosen by the hash of the text, so a wrong rewind shows at once. `noise`
+    blurs them: a toy with noise is a draft for the one without. A rewind keeps multiples of `block_size`
+    tokens: every position (1), each n-th (n), nothing (0). Its layers go from blurred logits to its own, so
+    an early `exit` predicts them worse than a late one.
     """
 
     def __init__(
         self,
         model: Path | None = None,
+        cache: Path | None = None,
         *,
-        width: Annotated[int, Option("tokens in the vocabulary", least=2, most=200_000)] = 64,
+        vocab_size: Annotated[int, Option("tokens in the vocabulary", least=2, most=200_000)] = 64,
         context: Annotated[int, Option("most tokens of a text", least=1, most=10_000_000)] = 4096,
         seed: Annotated[int, Option("which toy model", least=0, most=2**31)] = 0,
         noise: Annotated[float, Option("how far it is from the toy without noise", least=0, most=100)] = 0.0,
-        grain: Annotated[int, Option("what a rewind keeps: multiples of it, 0 nothing", least=0)] = 1,
+        block_size: Annotated[int, Option("what a rewind keeps: multiples of it, 0 nothing", least=0)] = 1,
         exit: Annotated[int, Option("the layer that a draft may leave at, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("show the last hidden states")] = False,
     ) -> None:
-        del model
+        del model, cache
         if exit >= LAYERS:
             raise no_such_layer(exit, LAYERS)
         if exit and hidden:
             raise not_together("exit", "hidden")
-        self.vocab = width
+        self.vocab = vocab_size
         self.context = context
-        self.grain = grain
-        shape = (STATES, width)
+        self.block_size = block_size
+        shape = (STATES, vocab_size)
         rows = np.random.default_rng(seed).normal(scale=2.0, size=shape)
         blur = np.random.default_rng(seed + 1).normal(scale=1.0, size=shape)
         self.table: Logits = (rows + noise * blur).astype(np.float32)
@@ -79,10 +80,10 @@ class ToySession(Session):
         return self._engine.table[self._states[len(self._states) - rows :]]
 
     def rewind(self, length: int) -> int:
-        """Keep at most `length` tokens, down to a multiple of the engine's grain."""
-        grain = self._engine.grain
+        """Keep at most `length` tokens, down to a multiple of the engine's block_size."""
+        block_size = self._engine.block_size
         if length < len(self._states) - 1:
-            length = length // grain * grain if grain else 0
+            length = length // block_size * block_size if block_size else 0
             del self._states[length + 1 :]
         return len(self._states) - 1
 
@@ -116,8 +117,8 @@ class ToySplitSession(SplitSession):
         return self._engine.exits[list(hidden)]
 
     def _kept(self, length: int) -> int:
-        grain = self._engine.grain
-        return length // grain * grain if grain else 0
+        block_size = self._engine.block_size
+        return length // block_size * block_size if block_size else 0
 
 
 def _next(state: int, token: int) -> int:

@@ -31,7 +31,9 @@ class DraftPlan(NamedTuple):
         if self.load is None or translates == "never" or (translates == "if needed" and not self.foreign):
             return None
         speakers = [
-            translation.ModelTokenizer(model.name, model.tokenizer(), model.stop_tokens(), model.first_tokens())
+            translation.ModelTokenizer(
+                model.name, model.tokenizer(), model.stop_tokens(), model.first_tokens()
+            )
             for model in (target, self.load.model)
         ]
         return translation.build_translation(*speakers)

@@ -1,16 +1,18 @@
-"""The one place where engine, drafter, draft-length policy, verifier and sampler are put together."""
+"""A loaded model with its draft, and the answers it generates."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from localspec import plugins
+from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode, run_decoding
 from localspec.core.sampler import Sampler, Sampling
@@ -19,55 +21,53 @@ from localspec.core.stop import OutputProcessor
 from localspec.core.text import TextStream
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
-from localspec.library import Library, Progress, compiled_folder
-from localspec.output.grammar import Grammar, words
-from localspec.runtime.resolution import (
-    OFF,
-    OFF_PART,
-    STANDARD,
-    Choice,
-    LoadSpec,
-    check_memory,
-    decoding_spec,
-    find_draft,
-    find_engine,
-    find_tuned,
-    serving,
-)
+from localspec.library import compiled_folder
+from localspec.output.grammar import Grammar, grammar_tokenizer
+from localspec.runtime.choice import OFF_PART, Choice
+from localspec.runtime.loading import LoadSpec, check_memory
+from localspec.runtime.resolution import Resolution, resolve
 from localspec.state import probes
-from localspec.state.prompt_cache import FOLDER, Prompts
+from localspec.state.prompt_cache import FOLDER, PromptCache
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Engine
     from localspec.core.types import Step, Tokens
+    from localspec.formats.tokenizer.token_bytes import Translation
+    from localspec.library import Library, Progress
 
-NOTHING = "fixed:tokens=0"  # not even what a grammar forces
+NOTHING = "fixed:tokens=0"  # not even the tokens that a grammar forces
 
 
 @dataclass(slots=True)
 class Answer:
-    """One answer as it grows: its text, its rounds' sums, its times in seconds.
+    """One answer as it grows: its text, its statistics and its times in seconds.
 
-    `prompt_seconds` is the time to read the prompt up to its last token, `seconds` all of the time. Of the
-    prompt `kept_tokens` were not read but taken from disk.
+    `prompt_seconds` is the time to read the prompt except its last token; `seconds` is all time spent on the
+    answer, without that of the caller between two steps. `cached_prompt_tokens` of the prompt came from the
+    prompt cache on disk. `finish_reason` is "stop", "length" or "interrupted"; `off_reason` says why nothing
+    was drafted, None if something was. `reasoning` is what a reasoning model thought, if a chat told it
+    apart.
     """
 
     prompt_tokens: int
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
+    reasoning: str = ""
     finish_reason: str = "interrupted"
-    kept_tokens: int = 0
+    cached_prompt_tokens: int = 0
     prompt_seconds: float = 0.0
     seconds: float = 0.0
     stats: Stats = field(default_factory=Stats)
-    reason: str | None = None
-    full: bool = False
+    off_reason: str | None = None
+    context_full: bool = False
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second after the prompt was read."""
-        spent = self.seconds - self.prompt_seconds
-        return len(self.token_ids) / spent if spent > 0 else 0.0
+        """Tokens per second after the prompt was read."""
+        decoding = self.seconds - self.prompt_seconds
+        return len(self.token_ids) / decoding if decoding > 0 else 0.0
 
 
 def greedy(
@@ -76,132 +76,155 @@ def greedy(
     drafter: Drafter,
     *,
     guesses: int,
-    room: int,
+    max_new_tokens: int,
     target: Cursor | None = None,
 ) -> list[Step]:
-    """Return the rounds of a greedy answer of at most `room` tokens, with `guesses` a round of `drafter`.
+    """Return the steps of a greedy answer of at most `max_new_tokens`, with `guesses` per step of `drafter`.
 
-    The runtime's target, or another one of the same model, has read the prompt but for its last token.
+    The prompt is read by the runtime's target, or by another `target` of the same model, before the answer.
     """
     target = target or runtime.target
     target.read(prompt[:-1], rows=0)
     processor = OutputProcessor(
-        TextStream(runtime.tokenizer), stop_tokens=runtime.model.stop_tokens(), stop=(), room=room
+        TextStream(runtime.tokenizer), stop_tokens=runtime.model.stop_tokens(), max_new_tokens=max_new_tokens
     )
-    draft_length = plugins.parse("draft_length", f"fixed:tokens={guesses}").make()
+    policy = plugins.parse("draft_length", f"fixed:tokens={guesses}").make()
     verifier = plugins.parse("verifiers", "exact").make()
-    return list(decode(list(prompt), target, drafter, draft_length, verifier, Sampler(Sampling()), processor))
+    return list(decode(list(prompt), target, drafter, policy, verifier, Sampler(Sampling()), processor))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The engines and the tokenizer of a resolution, in memory."""
+
+    engines: dict[LoadSpec, Engine]
+    tokenizer: Tokenizer
+    translation: Translation | None
+
+
+def load(resolution: Resolution, engines: Sequence[tuple[LoadSpec, Engine]] = ()) -> Loaded:
+    """Load what a resolution needs, in parallel; `engines` that are loaded already are used again.
+
+    Raises TooLittleMemory, and what the engines raise.
+    """
+    model, ready = resolution.target.model, dict(engines)
+    specs = dict.fromkeys([resolution.target, resolution.draft.load or resolution.target])
+    missing = [spec for spec in specs if spec not in ready]
+    check_memory(missing)
+    with ThreadPoolExecutor(4) as pool:  # each of the four keeps one core busy
+        tokenizer = pool.submit(model.tokenizer)
+        translation = pool.submit(resolution.draft.translation, model)
+        loading = {spec: pool.submit(spec.load) for spec in missing}
+        ready |= {spec: engine.result() for spec, engine in loading.items()}
+        return Loaded(ready, tokenizer.result(), translation.result())
 
 
 class Runtime:
-    """A model that answers, with its draft. One text at a time; the cache is kept from text to text."""
+    """A model that answers, with its draft. One text at a time; the KV cache is kept from text to text."""
 
     def __init__(
         self,
+        resolution: Resolution,
+        engines: Sequence[tuple[LoadSpec, Engine]] = (),
+        prompt_cache_bytes: int = 0,
+    ) -> None:
+        """Load what `resolution` says; `engines` that are loaded already are used again.
+
+        The prompt cache of all models may take `prompt_cache_bytes` on disk (state/prompt_cache.py). Raises
+        TooLittleMemory, UnsupportedModel for a decoding that the model cannot rewind, and what engines raise.
+        """
+        self.resolution = resolution
+        target, draft = resolution.target, resolution.draft
+        self.model = target.model
+        self.decoding_spec = resolution.decoding
+        self.draft_spec = draft.spec
+        loaded = load(resolution, engines)
+        self.tokenizer = loaded.tokenizer
+        self.engine = loaded.engines[target]
+        self.draft_engine = loaded.engines[draft.load] if draft.load else None
+        folder = compiled_folder(self.model.folder)
+        self.prompt_cache = PromptCache(folder / FOLDER / target.key, folder.parent, prompt_cache_bytes)
+        session = self.engine.session()
+        session.vocabulary = self.model.manifest.digests.get("tokenizer.json", "")
+        self.target = Cursor(session)
+        self.decoding = self._make_decoding(resolution)
+        self._off_reason = resolution.off_reason
+        self._new_drafter = self._drafter_factory(loaded.translation)
+        self.drafter: Drafter = self._new_drafter()
+        policy = plugins.parse("draft_length", NOTHING) if self._off_reason else resolution.draft_length
+        self.draft_length: DraftLengthPolicy = policy.make()
+        self._policy_key = probes.key(
+            "draft length", target.key, str(draft.spec), str(policy), draft.load and draft.load.key
+        )
+        self.draft_length.restore(probes.read(self._policy_key))
+        self.verifier = resolution.verifier.make()
+
+    @classmethod
+    def load(
+        cls,
         name: str,
         choice: Choice,
         library: Library,
         progress: Progress,
-        loaded: Sequence[tuple[LoadSpec, Engine]] = (),
-        prompts: int = 0,
-    ) -> None:
-        """Load the model called `name`, which is fetched when it is missing, and its draft.
+        engines: Sequence[tuple[LoadSpec, Engine]] = (),
+        prompt_cache_bytes: int = 0,
+    ) -> Runtime:
+        """Resolve the model called `name` and load it; raises what `resolve` and the constructor raise."""
+        return cls(resolve(name, choice, library, progress), engines, prompt_cache_bytes)
 
-        Engines that are `loaded` already are used where they are what is needed. Of what long prompts were
-        read to, of all models, `prompts` bytes are kept on disk (prompts.py). Raises what a wrong choice, a
-        model that cannot be had or read, a device that is not there and too little memory raise.
-        """
-        decoding = None if choice.decoding == STANDARD else decoding_spec(choice.decoding)
-        choice, self.tuned = find_tuned(name, choice, library, progress)
-        self.engine_spec, self.engine_reason, model = find_engine(name, choice, library, progress)
-        self.model = model
-        self.draft_length_spec = plugins.parse("draft_length", choice.draft_length)
-        self.verifier_spec = plugins.parse("verifiers", choice.verifier)
-        drafting = find_draft(choice, model, self.engine_spec, library, progress)
-        self.draft_spec = draft = drafting.spec
-        self.engine_spec = serving(decoding or draft, self.engine_spec)
-        self.decoding_spec = decoding
-        self._off = "it was asked for" if choice.draft == OFF else None
-        if decoding:
-            self._off = self._off or f"{decoding.part.made_by.title} writes another text"
-        self.making = own = LoadSpec(self.engine_spec, model)
-        place = compiled_folder(model.folder)
-        self.prompts = Prompts(place / FOLDER / own.key, place.parent, prompts)
-        self.draft_making = drafting.making
-        needed = list(dict.fromkeys([own, self.draft_making or own]))
-        engines = dict(loaded)
-        check_memory([making for making in needed if making not in engines])
-        with ThreadPoolExecutor(4) as pool:  # each of the four keeps one core busy
-            tokenizer = pool.submit(model.tokenizer)
-            translated = pool.submit(drafting.translation, model)
-            making = {making: pool.submit(making.make) for making in needed if making not in engines}
-            engines |= {making: made.result() for making, made in making.items()}
-            self.tokenizer, between = tokenizer.result(), translated.result()
-        self.engine: Engine = engines[own]
-        self.draft_engine = engines[self.draft_making] if self.draft_making else None
-        session = self.engine.session()
-        session.vocabulary = model.manifest.digests.get("tokenizer.json", "")
-        self.target = Cursor(session)
-        if decoding and (fault := own.fault(self.engine, session)):
-            raise UnsupportedModel(
-                f"`{decoding.name}` cannot take candidates of `{model.name}` back: {fault}"
-            )
-        self.decoding: Decoding | None = decoding.make(self.target) if decoding else None
-        if draft.name != OFF_PART and (fault := own.fault(self.engine, session)):
-            self._off, draft, self.draft_engine = fault, plugins.parse("drafters", OFF_PART), None
-        guessing = plugins.parse("draft_length", NOTHING) if self._off else self.draft_length_spec
-        self.draft_length: DraftLengthPolicy = guessing.make()
-        self._pace = probes.key(
-            "pace",
-            own.key,
-            str(draft),
-            str(self.draft_length_spec),
-            self.draft_making and self.draft_making.key,
-        )
-        self.draft_length.restore(probes.read(self._pace))
-        self.verifier = self.verifier_spec.make()
-        given = (self.draft_engine, self.engine.vocab, *between) if self.draft_engine else ()
-        self._new_drafter = partial(draft.make, self.target, *given)
-        self.drafter: Drafter = self._new_drafter()
+    def _make_decoding(self, resolution: Resolution) -> Decoding | None:
+        spec = resolution.decoding
+        if spec is None:
+            return None
+        if fault := resolution.target.fault(self.engine, self.target.session):
+            raise UnsupportedModel(f"`{spec.name}` cannot rewind candidates of `{self.model.name}`: {fault}")
+        decoding: Decoding = spec.make(self.target)
+        return decoding
+
+    def _drafter_factory(self, translation: Translation | None) -> partial[Drafter]:
+        """Return what makes the drafter; none drafts for a target that cannot rewind."""
+        spec, engine = self.draft_spec, self.draft_engine
+        if spec.name != OFF_PART and (
+            fault := self.resolution.target.fault(self.engine, self.target.session)
+        ):
+            self._off_reason, self.draft_engine = fault, None
+            return partial(plugins.parse("drafters", OFF_PART).make, self.target)
+        draft_model = [DraftModel(engine, self.engine.vocab, translation)] if engine else []
+        return partial(spec.make, self.target, *draft_model)
 
     @property
     def engines(self) -> list[tuple[LoadSpec, Engine]]:
-        """The engines that are loaded, for another runtime to share."""
-        own = [(self.making, self.engine)]
-        return (
-            [*own, (self.draft_making, self.draft_engine)] if self.draft_making and self.draft_engine else own
-        )
-
-    @property
-    def note(self) -> str | None:
-        """What the drafter has to say, such as a store that it cannot use."""
-        return getattr(self.drafter, "note", None)
+        """The loaded engines, for another runtime to use."""
+        own = [(self.resolution.target, self.engine)]
+        draft = self.resolution.draft.load
+        return [*own, (draft, self.draft_engine)] if draft and self.draft_engine else own
 
     @property
     def lossless(self) -> bool:
-        """Tell whether the text is the model's own, or of its own distribution."""
+        """Tell whether the text is the model's own, or follows its own distribution."""
         return self.decoding is None and self.verifier.lossless
 
     @property
     def draft_name(self) -> str | None:
         """The name of the draft model, None without one."""
-        return self.draft_making.model.name if self.draft_making else None
+        draft = self.resolution.draft.load
+        return draft.model.name if draft else None
 
     def forget(self) -> None:
-        """Forget every text: the target's cache is empty, and the drafter has seen none.
+        """Forget all texts: empty the target's KV cache and make a new drafter.
 
-        What the draft-length policy has learned about costs and acceptance stays.
+        The draft-length policy keeps what it has learned about costs and acceptance.
         """
         self.target.read([], rows=0)
         self.drafter = self._new_drafter()
 
     def encode(self, text: str, *, raw: bool) -> list[int]:
-        """Return the tokens of a text: `raw` ones begin as the model's texts do, rendered ones are whole."""
+        """Return the tokens of a text; `raw` puts the model's first tokens (BOS) before it."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return [*self.model.first_tokens(), *ids] if raw else ids
 
     def question(self, text: str) -> list[int]:
-        """Return the tokens of a conversation's first turn; the bare text where there is no chat template."""
+        """Return the tokens of a conversation's first turn; the bare text without a chat template."""
         return self.model.encode_chat([{"role": "user", "content": text}])
 
     def answer(
@@ -215,10 +238,10 @@ class Runtime:
         grammar: str | None = None,
         special: bool = False,
     ) -> tuple[Answer, Generator[Step, None, None]]:
-        """Return an empty answer to `prompt` and the rounds that fill it as they are drawn.
+        """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
-        A `grammar` (grammar.py) says what the answer may be, `special` that its text shows special tokens.
-        Raises EmptyPrompt, and ContextFull for a prompt that leaves no room for an answer.
+        A `grammar` (output/grammar.py) constrains the answer; `special` shows special tokens in its text.
+        Raises EmptyPrompt, BadValue, and ContextFull for a prompt that leaves no room for an answer.
         """
         if "" in stop:
             raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")
@@ -228,13 +251,12 @@ class Runtime:
         if len(prompt) >= self.engine.context:
             raise ContextFull(len(prompt), self.engine.context)
         left = self.engine.context - len(prompt)
-        room = left if max_tokens is None else min(max_tokens, left)
-        answer = Answer(prompt_tokens=len(prompt))
+        limit = left if max_tokens is None else min(max_tokens, left)
         processor = OutputProcessor(
             TextStream(self.tokenizer, shown=special),
             stop_tokens=self.model.stop_tokens(),
             stop=stop,
-            room=room,
+            max_new_tokens=limit,
         )
         sampler = Sampler(
             sampling,
@@ -243,49 +265,73 @@ class Runtime:
             coupled=self.verifier.coupled,
             constraint=self._constraint(grammar) if grammar else None,
         )
-        return answer, self._steps(answer, prompt, sampler, processor, full=room == left)
+        answer = Answer(prompt_tokens=len(prompt))
+        return answer, self._steps(answer, prompt, sampler, processor, to_the_end=limit == left)
 
     def _constraint(self, grammar: str) -> Grammar:
         if self.decoding_spec:
             raise BadValue(
-                f"`{self.decoding_spec.name}` keeps to no grammar", "Leave out the grammar, or `--decoding`"
+                f"`{self.decoding_spec.name}` does not support a grammar",
+                "Leave out the grammar, or `--decoding`",
             )
         ends = tuple(self.model.stop_tokens())
-        return Grammar(grammar, words(self.model.folder / "tokenizer.json", self.engine.vocab, ends))
+        return Grammar(
+            grammar, grammar_tokenizer(self.model.folder / "tokenizer.json", self.engine.vocab, ends)
+        )
 
     def _steps(
-        self, answer: Answer, prompt: list[int], sampler: Sampler, processor: OutputProcessor, full: bool
+        self,
+        answer: Answer,
+        prompt: list[int],
+        sampler: Sampler,
+        processor: OutputProcessor,
+        *,
+        to_the_end: bool,
     ) -> Generator[Step, None, None]:
-        started, piece = perf_counter(), 0.0
+        """Read the prompt, then yield the steps of the answer, filling `answer` with each."""
+        chunk_seconds, resumed = 0.0, perf_counter()
         try:
-            answer.kept_tokens = self.prompts.recall(self.target, prompt[:-1])
-            began, unread = perf_counter(), len(prompt) - shared_prefix(self.target.tokens, prompt)
-            self.target.read(prompt[:-1], rows=0)
-            answer.prompt_seconds = perf_counter() - started
-            piece = (perf_counter() - began) / max(unread, 1) * self.target.chunk
-            for last in self._loop(prompt, sampler, processor):
-                answer.stats.add(last)
-                answer.token_ids += last.tokens
-                answer.text += last.text
-                answer.finish_reason = last.finish or answer.finish_reason
-                answer.seconds = perf_counter() - started
-                yield last
+            chunk_seconds = self._read_prompt(answer, prompt)
+            with closing(self._decode(prompt, sampler, processor)) as steps:
+                for last in steps:
+                    answer.stats.add(last)
+                    answer.token_ids += last.tokens
+                    answer.text += last.text
+                    answer.finish_reason = last.finish or answer.finish_reason
+                    answer.seconds += perf_counter() - resumed
+                    resumed = perf_counter()
+                    try:
+                        yield last
+                    finally:
+                        resumed = perf_counter()
         finally:
+            answer.seconds += perf_counter() - resumed
+            answer.context_full = to_the_end and answer.finish_reason == "length"
+            answer.off_reason = self._why_off(answer)
             if learned := self.draft_length.state():
-                probes.add(self._pace, **learned)
-            answer.full = full and answer.finish_reason == "length"
-            answer.reason = self._why_off(answer)
-            answer.seconds = perf_counter() - started
-            self.prompts.keep(self.target, piece)
+                probes.add(self._policy_key, **learned)
+            self.prompt_cache.keep(self.target, chunk_seconds)
 
-    def _loop(self, prompt: list[int], sampler: Sampler, processor: OutputProcessor) -> Iterator[Step]:
+    def _read_prompt(self, answer: Answer, prompt: list[int]) -> float:
+        """Read all but the last token of the prompt; return the seconds that a chunk of it took."""
+        started = perf_counter()
+        answer.cached_prompt_tokens = self.prompt_cache.restore(self.target, prompt[:-1])
+        restored = perf_counter()
+        unread = len(prompt) - shared_prefix(self.target.tokens, prompt)
+        self.target.read(prompt[:-1], rows=0)
+        answer.prompt_seconds = perf_counter() - started
+        return (perf_counter() - restored) / max(unread, 1) * self.target.chunk
+
+    def _decode(
+        self, prompt: list[int], sampler: Sampler, processor: OutputProcessor
+    ) -> Generator[Step, None, None]:
         if self.decoding:
             return run_decoding(prompt, self.decoding, processor)
         return decode(prompt, self.target, self.drafter, self.draft_length, self.verifier, sampler, processor)
 
     def _why_off(self, answer: Answer) -> str | None:
-        """Say why nothing was guessed, or None when something was."""
+        """Return why nothing was drafted, None if something was."""
         if answer.stats.drafted:
             return None
         nothing = f"`{self.draft_spec.name}` found nothing to guess"
-        return self._off or self.draft_length.reason or nothing
+        return self._off_reason or self.draft_length.reason or nothing

@@ -1,4 +1,4 @@
-"""Past answers in a file that several processes may share."""
+"""Past answers, kept in a file that several processes may share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from localspec.core.types import Tokens
 from localspec.errors import StorageError
 from localspec.library import storage
 
-MARK = b'{"format":"localspec answers'  # how a store begins
+MARK = b'{"format":"localspec answers'  # the first bytes of a store
 PATIENCE = 5.0  # seconds to wait for another process that writes the same store
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """The file: answers, the latest last, of one vocabulary, whose rows are `width` wide."""
+    """The file: answers, the latest last, in one vocabulary; `width` is the width of its logits."""
 
     format: Literal["localspec answers 1"]
     vocabulary: str
@@ -26,11 +26,11 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """A file of past answers that several processes may share. Whatever ails it, answers go on without.
+    """A file of past answers that several processes may share. Decoding continues without it when it fails.
 
-    A damaged file is begun anew; one that is no store, or that of another model, is left as it is. The last
-    tokens of an answer, which no round comes after, are not kept. `note` says what is wrong, `width` is that
-    of the model's rows, None until they have been seen.
+    A damaged file is started anew; a file that is no store, or another model's, is left alone. The tokens of
+    an answer's last step are not kept. `note` says what is wrong; `width` is the width of the model's logits,
+    None until they have been seen.
     """
 
     def __init__(self, path: Path, most: int) -> None:
@@ -40,25 +40,23 @@ class Store:
         self._most = most
         self._vocabulary = ""
         self._usable = True
-        self._fresh: list[list[int]] = []  # ended, and not in the file
+        self._fresh: list[list[int]] = []  # finished answers that are not in the file yet
         self._answer: list[int] = []
         self._from = 0
-        self._rows = 0
 
     def open(self, width: int, vocabulary: str) -> list[list[int]]:
-        """Return the answers in the file, which must be of this vocabulary."""
+        """Return the answers in the file, if it is of this vocabulary."""
         self.width, self._vocabulary = width, vocabulary
         return self._load()
 
-    def see(self, text: Tokens, rows: int) -> None:
-        """Take in the text before a round that checks `rows` tokens: it has grown, or is a new prompt."""
-        end = self._from + len(self._answer)
-        if 0 < len(text) - end <= self._rows and list(text[self._from : end]) == self._answer:
-            self._answer += text[end:]
-        else:
-            self.close()
-            self._from = len(text)
-        self._rows = rows
+    def begin(self, prompt_tokens: int) -> None:
+        """Start an answer that follows so many tokens."""
+        self.close()
+        self._from = prompt_tokens
+
+    def see(self, text: Tokens) -> None:
+        """Take in the text so far of the answer."""
+        self._answer = list(text[self._from :])
 
     def close(self) -> None:
         """End the answer and write what is not in the file yet."""
@@ -76,14 +74,14 @@ class Store:
         except OSError as error:
             return self._leave(f"cannot be read: {error.strerror}")
         if content and not content.startswith(MARK):
-            return self._leave("is not a store of answers, and is left as it is")
+            return self._leave("is not a store of answers and was left alone")
         try:
             found = msgspec.json.decode(content, type=Answers)
         except msgspec.DecodeError:
-            self.note = f"`{self._path}` was damaged and is begun anew" if content else None
+            self.note = f"`{self._path}` was damaged and is started anew" if content else None
             return []
         if (found.vocabulary, found.width) != (self._vocabulary, self.width):
-            return self._leave("holds the answers of another model, and is left as it is")
+            return self._leave("holds the answers of another model and was left alone")
         return [answer for answer in found.answers if max(answer, default=0) < found.width]
 
     def _leave(self, reason: str) -> list[list[int]]:
@@ -102,7 +100,7 @@ class Store:
                 if self._usable:
                     self._write([*known, *self._fresh])
         except TimeoutError:
-            self.note = f"`{self._path}` is busy with another process"
+            self.note = f"`{self._path}` is locked by another process"
         except (OSError, StorageError) as error:
             self.note = f"`{self._path}` cannot be written: {error.args[-1]}"
 
@@ -114,10 +112,10 @@ class Store:
             room -= len(latest[0])
         assert self.width is not None
         found = Answers("localspec answers 1", self._vocabulary, self.width, latest)
-        storage.write_whole(self._path, msgspec.json.encode(found).decode())
+        storage.write_atomically(self._path, msgspec.json.encode(found).decode())
         self._fresh = []
 
     def _sweep(self) -> None:
-        """Remove what killed writers left; nobody else writes while the lock is held."""
+        """Remove the temporary files of killed writers; the caller holds the lock."""
         for partial in self._path.parent.glob(f".{glob.escape(self._path.name)}.partial-*"):
             partial.unlink(missing_ok=True)

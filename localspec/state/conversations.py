@@ -1,4 +1,4 @@
-"""Conversations that are kept: one SQLite file, written turn by turn."""
+"""Saved conversations: one SQLite file, written turn by turn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from localspec.errors import BadValue, PromptError, StorageError, UnknownName
 
 FORMAT = 1
-SECONDS = 10.0  # to wait for another process that writes
-SHOWN = 60  # characters of a conversation's first question
-LONGEST = 100  # characters of a name
+SECONDS = 10.0  # to wait for another process to finish writing
+SHOWN = 60  # characters shown of the first question
+LONGEST = 100  # characters of a name at most
 
 Message = dict[str, Any]
 
@@ -34,14 +34,14 @@ CREATE TABLE IF NOT EXISTS messages (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A conversation as a list shows it; times are local, to the second."""
+    """A conversation as lists show it; times are local, to the second."""
 
     name: str
     model: str
     created: str
     updated: str
     messages: int
-    question: str | None  # the first one
+    question: str | None  # the first question
 
     @property
     def first(self) -> str:
@@ -51,7 +51,7 @@ class Kept:
 
 
 class Found(NamedTuple):
-    """A conversation to go on with: its name, and what is kept of it; None and nothing for a new one."""
+    """A conversation to continue: its name, model and messages; None and empty for a new one."""
 
     name: str | None
     model: str | None
@@ -59,14 +59,14 @@ class Found(NamedTuple):
 
 
 class Sessions:
-    """The conversations in one file. Each call is whole or does nothing, beside other processes too."""
+    """The conversations in one file. Each call takes effect as a whole or not at all, across processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: dict[str, list[str]] = {}  # by name, the messages as this process knows them
+        self._known: dict[str, list[str]] = {}  # by name, the messages as this process last saw them
 
     def found(self, name: str | None, *, latest: bool = False) -> Found:
-        """Return what is kept under a name, or of the `latest` conversation.
+        """Return the conversation of that name, or the `latest` one.
 
         A name that is new is that of a new one. Raises BadValue for what is no name, PromptError where there
         is nothing to continue.
@@ -93,10 +93,10 @@ class Sessions:
         return [Kept(*row) for row in rows]
 
     def latest(self) -> str:
-        """Return the name of the latest conversation; raises PromptError where there is none."""
+        """Return the name of the latest conversation; raises PromptError without one."""
         found = self.all()
         if not found:
-            raise PromptError("There is no conversation to continue", "Begin one: localspec chat")
+            raise PromptError("No conversation to continue", "Start one: localspec chat")
         return found[0].name
 
     def read(self, name: str) -> tuple[str, list[Message]]:
@@ -105,7 +105,7 @@ class Sessions:
             found = base.execute("SELECT id, model FROM sessions WHERE name = ?", (name,)).fetchone()
             if found is None:
                 names = [row[0] for row in base.execute("SELECT name FROM sessions")]
-                raise UnknownName(f"There is no conversation called `{name}`", name, names)
+                raise UnknownName(f"Unknown conversation `{name}`", name, names)
             texts = list(_held(base, found[0]).values())
         self._known[name] = texts
         return found[1], [self._message(name, text) for text in texts]
@@ -116,15 +116,15 @@ class Sessions:
             if isinstance(message, dict) and {"role", "content"} <= message.keys():
                 return message
         raise StorageError(
-            f"The conversation `{name}` in `{self.path}` is damaged", "Begin another: localspec chat"
+            f"The conversation `{name}` in `{self.path}` is damaged", "Start another: localspec chat"
         )
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a conversation of that name."""
+        """Tell whether a conversation of that name exists."""
         return any(one.name == name for one in self.all())
 
     def write(self, name: str, model: str, messages: Sequence[Message]) -> str:
-        """Keep a conversation as it is now; only the messages that changed are written.
+        """Save a conversation; only the messages that changed are written.
 
         Returns the name under which it is: where another process has gone on with `name`, that stays as it
         is, and this one is kept under a name of its own.
@@ -148,14 +148,14 @@ class Sessions:
         return name
 
     def remove(self, name: str) -> None:
-        """Forget a conversation; raises UnknownName."""
+        """Delete a conversation; raises UnknownName."""
         self.read(name)
         with self._opened() as base, base:
             base.execute("DELETE FROM sessions WHERE name = ?", (name,))
         self._known.pop(name, None)
 
     def begin(self, model: str) -> str:
-        """Begin a conversation and return its name, which no other has: today's date and a number."""
+        """Start a conversation and return its unique name: today's date and a number."""
         with self._opened() as base, base:
             base.execute("BEGIN IMMEDIATE")
             name = _free(base, datetime.now().date().isoformat())
@@ -164,7 +164,7 @@ class Sessions:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the file, which is made where it is missing; raises StorageError for one that is damaged."""
+        """Open the file, creating it if it is missing; raises StorageError if it is damaged."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self.path, timeout=SECONDS)) as base:

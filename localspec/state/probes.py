@@ -1,4 +1,4 @@
-"""What was found out about a model on this machine, kept until the model or the engine changes."""
+"""Results of probes on this machine, kept until the model or the engine changes."""
 
 from __future__ import annotations
 
@@ -14,33 +14,39 @@ from localspec.library.paths import home
 
 
 def key(*parts: Any) -> str:
-    """Name a verdict by all that it depends on, the processor among it: several may share a folder."""
+    """Return a name for all that a result depends on, the processor included: machines may share a folder."""
     return storage.digest_of_text(repr((processor(), *parts)))[:24]
 
 
 def stamp(path: Path) -> tuple[str, int, int]:
-    """Describe a file, or the largest file of a folder, so that another one is told from it."""
+    """Return the path, size and time of a file, or of a folder's largest file."""
     files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
     largest = max(files, key=lambda file: file.stat().st_size, default=path)
-    found = largest.stat()
-    return str(largest.resolve()), found.st_size, found.st_mtime_ns
+    stat = largest.stat()
+    return str(largest.resolve()), stat.st_size, stat.st_mtime_ns
 
 
 def read(name: str) -> dict[str, Any]:
-    """Return what is known under `name`; empty when nothing is, or the file is damaged."""
+    """Return the results under `name`, empty if there are none or the file is damaged."""
     try:
-        found = json.loads(_file(name).read_text("utf-8"))
+        values = json.loads(_file(name).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
-def add(name: str, **facts: Any) -> None:
-    """Keep `facts` under `name` beside what is known; where nothing can be written, nothing is kept."""
+def add(name: str, **results: Any) -> None:
+    """Add `results` to those under `name`; if they cannot be written, they are not kept."""
+    from filelock import FileLock, Timeout
+
     file = _file(name)
-    with suppress(OSError, StorageError):
+    with suppress(OSError, StorageError, Timeout):
         file.parent.mkdir(parents=True, exist_ok=True)
-        storage.write_atomically(file, json.dumps(read(name) | facts, indent=2) + "\n")
+        with FileLock(file.with_name(f".{file.name}.lock"), timeout=PATIENCE):
+            storage.write_atomically(file, json.dumps(read(name) | results, indent=2) + "\n")
+
+
+PATIENCE = 5.0  # seconds to wait for another process that writes the same results
 
 
 def _file(name: str) -> Path:

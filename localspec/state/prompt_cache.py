@@ -1,4 +1,4 @@
-"""Prompts that took long to read, kept on disk: who begins with the same text does not read it again."""
+"""On-disk prompt cache: the KV cache of prompts that took long to read."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ import numpy as np
 from localspec.core.cursor import Cursor
 from localspec.core.types import Tokens, shared_prefix
 
-SLOW = 0.5  # seconds that reading a piece takes at least where it is worth its bytes
-DIGEST = 16  # bytes of a piece's own digest, at its end
-TICK = 1_000_000  # nanoseconds, which file systems tell apart
+SLOW = 0.5  # seconds: a chunk that is read faster is not worth its bytes
+DIGEST = 16  # bytes of the digest at the end of a file
+TICK = 1_000_000  # nanoseconds: times that file systems distinguish
 ENDING = ".kv"
 FOLDER = "prompts"
 
 
-class Prompts:
-    """What a model's session held of prompts, in pieces below `folder`.
+class PromptCache:
+    """The KV cache of a model's prompts, one file per chunk in `folder`.
 
-    A piece is named by the digest of all tokens up to its end, so texts that begin alike have their first
-    pieces in common. Kept are those that were read one by one from a text's beginning, as they are read
-    without any of this: what comes after them is the same, bit for bit. What is damaged counts as missing.
-    All models together may have `limit` bytes below `whole`, 0 for nothing at all; what was used last stays.
+    A file is named by the digest of all tokens up to the end of its chunk, so prompts with a common prefix
+    share files. Only whole prefill chunks are kept, read exactly as they would be without the cache, so the
+    tokens after them are the same, bit for bit. A damaged file counts as missing. The caches of all models
+    below `root` may take `limit` bytes, 0 for none; the least recently used files are deleted first.
     """
 
-    def __init__(self, folder: Path, whole: Path, limit: int) -> None:
-        self._folder, self._whole, self.limit = folder, whole, limit
+    def __init__(self, folder: Path, root: Path, limit: int) -> None:
+        self._folder, self._root, self.limit = folder, root, limit
 
-    def recall(self, target: Cursor, tokens: Tokens) -> int:
-        """Let `target` hold what is kept of a text, if that is more than it holds; return those tokens."""
-        if not self.limit or not target.portable:
+    def restore(self, target: Cursor, tokens: Tokens) -> int:
+        """Import the cached chunks of a text into `target`, if it holds fewer; return their tokens."""
+        if not self.limit or not target.exportable:
             return 0
         held = shared_prefix(target.tokens, tokens)
-        first = min(target.pieces, held // target.chunk)
+        first = min(target.chunks, held // target.chunk)
         files = [self._folder / name for name in names(tokens, target.chunk)][first:]
         there = list(takewhile(Path.is_file, files))
         if (first + len(there)) * target.chunk <= held:
@@ -51,8 +51,8 @@ class Prompts:
         taken = 0
         for number, piece in enumerate(pieces, first):
             try:
-                target.load(tokens[number * target.chunk : (number + 1) * target.chunk], piece)
-            except ValueError:  # another machine's, where the folder is shared
+                target.import_chunk(tokens[number * target.chunk : (number + 1) * target.chunk], piece)
+            except ValueError:  # written by another machine that shares the folder
                 there[taken].unlink(missing_ok=True)
                 break
             taken += 1
@@ -60,27 +60,27 @@ class Prompts:
         return taken * target.chunk
 
     def keep(self, target: Cursor, seconds: float) -> None:
-        """Keep the pieces of what `target` holds, where reading one takes `seconds`, and that is long.
+        """Write the chunks that `target` holds, if reading one takes `seconds` and that is long.
 
-        Where nothing can be written, nothing is kept.
+        Chunks that cannot be written are not kept.
         """
-        if not self.limit or seconds < SLOW or not target.portable:
+        if not self.limit or seconds < SLOW or not target.exportable:
             return
         with suppress(OSError):
-            whole = target.tokens[: target.pieces * target.chunk]
+            whole = target.tokens[: target.chunks * target.chunk]
             files = [self._folder / name for name in names(whole, target.chunk)]
             missing = [number for number, file in enumerate(files) if not file.is_file()]
             if not missing:
                 return
             self._folder.mkdir(parents=True, exist_ok=True)
             for number in missing:
-                _write(files[number], target.piece(number))
+                _write(files[number], target.export_chunk(number))
             _touch(files)
             self._make_room()
 
     def _make_room(self) -> None:
-        """Delete what was not used for the longest time, until the rest is within the limit."""
-        found = [(file, file.stat()) for file in self._whole.glob(f"*/{FOLDER}/*/*{ENDING}")]
+        """Delete the least recently used files until the rest is within the limit."""
+        found = [(file, file.stat()) for file in self._root.glob(f"*/{FOLDER}/*/*{ENDING}")]
         left = sum(one.st_size for _, one in found)
         for file, one in sorted(found, key=lambda known: known[1].st_mtime_ns):
             if left <= self.limit:
@@ -90,7 +90,7 @@ class Prompts:
 
 
 def names(tokens: Tokens, chunk: int) -> Iterator[str]:
-    """Yield the names of a text's whole pieces of `chunk` tokens, each by the digest of all up to its end."""
+    """Yield the file names of a text's whole chunks, each by the digest of all tokens up to its end."""
     whole = np.asarray(tokens, "<i4")
     digest = hashlib.sha256(str(chunk).encode())
     for start in range(0, len(whole) - chunk + 1, chunk):
@@ -99,7 +99,7 @@ def names(tokens: Tokens, chunk: int) -> Iterator[str]:
 
 
 def _read(file: Path) -> bytes:
-    """Return a piece; a damaged one is deleted, and nothing is returned of it."""
+    """Return the KV cache in a file; a damaged file is deleted, and the result is empty."""
     with suppress(OSError):
         found = file.read_bytes()
         piece, digest = found[:-DIGEST], found[-DIGEST:]
@@ -110,7 +110,7 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, piece: bytes) -> None:
-    """Write a piece whole or not at all, for nobody else to read: it is made of what the user said."""
+    """Write a file whole or not at all, readable by its owner only: it derives from the user's texts."""
     partial = file.with_name(f".{file.name}.partial-{os.getpid()}")
     try:
         partial.touch(mode=0o600)
@@ -127,7 +127,7 @@ def _digest(piece: bytes) -> bytes:
 
 
 def _touch(files: list[Path]) -> None:
-    """Note that pieces were used, the first ones last: the others are worth nothing without them."""
+    """Mark files as used, the first one latest: the others are useless without it."""
     now = time.time_ns()
     for number, file in enumerate(files):
         with suppress(OSError):

@@ -1,7 +1,8 @@
-"""The setting that `localspec tune` found best for a model: while machine, engines and files are the same."""
+"""The setting that `localspec tune` found best for a model, valid for this machine, version and files."""
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,25 @@ from localspec.state import probes
 
 
 def key(model: Model) -> str:
-    """Name what a tuning holds for: this processor, the engines' versions, the model's files."""
-    versions = [library.version for library in devices.LIBRARIES.values()]
+    """Return a name for all that a tuned setting depends on: machine, versions, and the model's files."""
+    versions = [version("localspec"), *(library.version for library in devices.LIBRARIES.values())]
     files = [path and probes.stamp(path) for path in map(model.files_in, FORMATS)]
     cpu = devices.cpu()
     return probes.key("tuned", cpu.model, cpu.cores, cpu.memory, versions, files)
 
 
 def read(model: Model) -> dict[str, Any] | None:
-    """Return the fields of a `Choice` and, under `gain`, how many times as fast it was; None without one."""
-    found = probes.read(key(model))
-    return found if found.get("choice") else None
+    """Return the fields of a `Choice` under `choice` and its `speedup` over the default; None without one."""
+    values = probes.read(key(model))
+    sound = isinstance(values.get("choice"), dict) and isinstance(values.get("speedup"), int | float)
+    return values if sound else None
 
 
-def keep(model: Model, choice: dict[str, Any] | None, gain: float | None) -> None:
-    """Keep a setting, or with None that the default is best."""
-    probes.add(key(model), choice=choice, gain=gain)
+def keep(model: Model, choice: dict[str, Any] | None, speedup: float | None) -> None:
+    """Keep a setting; None keeps that the default is best."""
+    probes.add(key(model), choice=choice, speedup=speedup)
 
 
 def log(model: Model) -> Path:
-    """Return the file of what a search has measured, so that an interrupted one goes on."""
+    """Return the file of a search's measurements, from which an interrupted search continues."""
     return home() / "tuned" / f"{key(model)}.jsonl"

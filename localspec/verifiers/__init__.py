@@ -1,1 +1,1 @@
-"""Ways to decide how many guesses stand; lossy ones say so in their name."""
+"""Verifiers: how many guesses are accepted. A lossy one says so in its name."""

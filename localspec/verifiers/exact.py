@@ -1,4 +1,4 @@
-"""A guess stands when it is the very token that the target chooses there."""
+"""Verification by agreement: a guess is accepted if it is the token that the target chooses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Exact(Verifier):
     """
 
     def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Logits, sampler: Sampler) -> Verdict:
-        """Return the number of guesses that agree and the target's choice after them."""
+        """Return the number of guesses that agree, and the target's choice after them."""
         before = list(tokens)
         for accepted, guess in enumerate(draft):
             token = sampler.choose(rows[accepted], before)

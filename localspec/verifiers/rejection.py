@@ -1,4 +1,4 @@
-"""Speculative sampling: a guess stands with a probability that keeps the target's distribution."""
+"""Speculative sampling: guesses are accepted with probabilities that keep the target's distribution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.core.types import Distribution, Guess, Logits, Tokens, Verdict
 
 
 class Rejection(Verifier):
-    """Accepts by rejection sampling: the same distribution, more guesses stand than by agreement.
+    """Accepts by rejection sampling: the same distribution, with more accepted guesses than by agreement.
 
     Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1: with the
     target's p and the draft's q, a guess x ~ q stands with probability min(1, p(x) / q(x)); else the token is
@@ -23,7 +23,7 @@ class Rejection(Verifier):
     coupled: ClassVar[bool] = False
 
     def verify(self, tokens: Tokens, draft: Sequence[Guess], rows: Logits, sampler: Sampler) -> Verdict:
-        """Return the number of guesses that stand and a token from the residual, or from p after all."""
+        """Return the number of accepted guesses, and a token from the residual or, after all, from p."""
         before = list(tokens)
         for accepted, guess in enumerate(draft):
             p = sampler.distribution(rows[accepted], before)

@@ -13,7 +13,7 @@ from localspec.core.types import Logits, Tokens, shared_prefix
 from localspec.engines.toy import Toy
 from localspec.errors import ContextFull
 
-TOYS = {grain: Toy(grain=grain) for grain in (1, 8, 0)}
+TOYS = {block_size: Toy(block_size=block_size) for block_size in (1, 8, 0)}
 
 token = st.integers(0, 3)  # few different ones, so that edits often come back to what was read
 grains = st.sampled_from(sorted(TOYS))
@@ -65,9 +65,9 @@ def fresh(engine: Toy, text: Sequence[int], rows: int) -> Logits:
 
 @given(grains, edits, st.integers(1, 12))
 def test_an_edited_text_is_read_as_by_a_fresh_session(
-    grain: int, edits: list[tuple[int, list[int], int]], chunk: int
+    block_size: int, edits: list[tuple[int, list[int], int]], chunk: int
 ) -> None:
-    engine = TOYS[grain]
+    engine = TOYS[block_size]
     cursor = Cursor(engine.session(), chunk)
     for text, rows in texts(edits):
         assert np.array_equal(cursor.read(text, rows), fresh(engine, text, rows))
@@ -76,9 +76,9 @@ def test_an_edited_text_is_read_as_by_a_fresh_session(
 
 @given(grains, edits, st.integers(1, 12), st.sets(st.integers(0, 60), max_size=6))
 def test_an_interrupt_anywhere_leaves_it_right(
-    grain: int, edits: list[tuple[int, list[int], int]], chunk: int, interrupted: set[int]
+    block_size: int, edits: list[tuple[int, list[int], int]], chunk: int, interrupted: set[int]
 ) -> None:
-    engine = TOYS[grain]
+    engine = TOYS[block_size]
     cursor = Cursor(Watched(engine.session(), interrupted), chunk)
     for text, rows in texts(edits):
         try:

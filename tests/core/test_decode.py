@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.core.contracts import Drafter
+from localspec.core.contracts import Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
@@ -44,7 +44,7 @@ class Eager(Drafter):
 
 
 def perfect(target: Cursor) -> ModelDraft:
-    return ModelDraft(target, TOY, name="toy")
+    return ModelDraft(target, DraftModel(TOY), name="toy")
 
 
 def test_plain_decoding_takes_a_pass_a_token(ask: Ask) -> None:
@@ -71,7 +71,7 @@ def test_a_perfect_drafter_saves_the_passes_it_should(
 
 def test_rounds_add_up(ask: Ask) -> None:
     target = Cursor(TOY.session())
-    answer = ask(target, ModelDraft(target, Toy(noise=0.7), name="toy"))
+    answer = ask(target, ModelDraft(target, DraftModel(Toy(noise=0.7)), name="toy"))
     stats = Stats()
     for found in answer.steps:
         assert len(found.tokens) == found.accepted + 1
@@ -128,7 +128,7 @@ def test_an_answer_left_early_leaves_the_cursor_good_for_another(ask: Ask, read:
         Fixed(tokens=2),
         Exact(),
         Sampler(Sampling()),
-        OutputProcessor(Silence(), room=50),
+        OutputProcessor(Silence(), max_new_tokens=50),
     )
     for _ in range(read):
         next(steps)

@@ -13,8 +13,8 @@ from localspec.engines.toy import Toy
 VOCAB = 32
 
 
-def toy(grain: int = 1) -> Session:
-    return Toy(width=VOCAB, grain=grain).session()
+def toy(block_size: int = 1) -> Session:
+    return Toy(vocab_size=VOCAB, block_size=block_size).session()
 
 
 class Forgetful(Session):
@@ -57,23 +57,23 @@ class Blurred(Session):
 
 
 @pytest.mark.parametrize("kept", [12, 100])
-@pytest.mark.parametrize("grain", [1, 8])
-def test_a_true_rewind_holds(grain: int, kept: int) -> None:
-    session = toy(grain)
+@pytest.mark.parametrize("block_size", [1, 8])
+def test_a_true_rewind_holds(block_size: int, kept: int) -> None:
+    session = toy(block_size)
     session.forward([1, 2, 3], 0)
     assert rewind_fault(session, VOCAB, kept) is None
     assert session.rewind(5) == 0  # it is left empty
 
 
 def test_a_state_that_cannot_be_taken_back_is_said_so() -> None:
-    assert rewind_fault(toy(grain=0), VOCAB) == "its state cannot be taken back"
+    assert rewind_fault(toy(block_size=0), VOCAB) == "its state cannot be rewound"
 
 
 @pytest.mark.parametrize("kept", [1, 2, 4])
 def test_a_trace_is_seen(kept: int) -> None:
     told = rewind_fault(Forgetful(kept), VOCAB)
     assert told is not None
-    assert told.startswith("a rewind leaves a trace")
+    assert told.startswith("a rewind changes its logits")
 
 
 def test_rounding_is_no_trace() -> None:

@@ -106,9 +106,9 @@ def test_a_full_context_is_said_and_harms_nothing() -> None:
     assert np.array_equal(session.forward([3, 4], 2), Toy().session().forward([1, 2, 3, 4], 2))
 
 
-@pytest.mark.parametrize("grain", [1, 8])
-def test_its_rewind_holds(grain: int) -> None:
-    assert rewind_fault(opened(Toy(exit=1, grain=grain)), 64) is None
+@pytest.mark.parametrize("block_size", [1, 8])
+def test_its_rewind_holds(block_size: int) -> None:
+    assert rewind_fault(opened(Toy(exit=1, block_size=block_size)), 64) is None
 
 
 def test_an_exit_is_one_of_the_layers() -> None:

@@ -64,7 +64,7 @@ def processed(processor: OutputProcessor, runs: Sequence[Sequence[int]]) -> tupl
     kept: list[int] = []
     text = ""
     for run in runs:
-        found = processor.settle(run)
+        found = processor.process(run)
         kept += found.tokens
         text += found.text
         if found.finish is not None:
@@ -88,7 +88,7 @@ def test_any_cut_into_runs_gives_what_one_token_at_a_time_gives(
     if finish is None:
         text = text.removesuffix(held(text, stop))
     for runs in (cut(spoken, borders), [[token] for token in spoken], [spoken]):
-        processor = OutputProcessor(Spelled(), stop_tokens=ends, stop=stop, room=room)
+        processor = OutputProcessor(Spelled(), stop_tokens=ends, stop=stop, max_new_tokens=room)
         assert processed(processor, runs) == (kept, text, finish)
 
 
@@ -99,13 +99,19 @@ def test_any_cut_into_runs_gives_what_one_token_at_a_time_gives(
         pytest.param(
             [0, HALF, END], {}, ([0, HALF, END], "a\ufffd", "stop"), id="half a character at a stop"
         ),
-        pytest.param([0, 1], {"room": 2}, ([0, 1], "ab", "length"), id="the cap"),
+        pytest.param([0, 1], {"max_new_tokens": 2}, ([0, 1], "ab", "length"), id="the cap"),
         pytest.param(
-            [0, HALF], {"room": 2}, ([0, HALF], "a\ufffd", "length"), id="half a character at the cap"
+            [0, HALF],
+            {"max_new_tokens": 2},
+            ([0, HALF], "a\ufffd", "length"),
+            id="half a character at the cap",
         ),
-        pytest.param([0, END], {"room": 2}, ([0, END], "a", "stop"), id="a stop token at the cap"),
+        pytest.param([0, END], {"max_new_tokens": 2}, ([0, END], "a", "stop"), id="a stop token at the cap"),
         pytest.param(
-            [0, 3], {"stop": ["ba"], "room": 2}, ([0, 3], "a", "stop"), id="a stop string at the cap"
+            [0, 3],
+            {"stop": ["ba"], "max_new_tokens": 2},
+            ([0, 3], "a", "stop"),
+            id="a stop string at the cap",
         ),
         pytest.param([0, 1, 0], {"stop": ["aba"]}, ([0, 1, 0], "", "stop"), id="over token borders"),
         pytest.param([0, 0, 1], {"stop": ["ab", "aab"]}, ([0, 0, 1], "", "stop"), id="overlapping ones"),
@@ -123,11 +129,11 @@ def test_any_cut_into_runs_gives_what_one_token_at_a_time_gives(
 def test_examples(
     run: list[int], options: dict[str, list[str]], expected: tuple[list[int], str, str | None]
 ) -> None:
-    processor = OutputProcessor(Spelled(), **{"stop_tokens": [END], "room": 9, **options})  # type: ignore[arg-type]
+    processor = OutputProcessor(Spelled(), **{"stop_tokens": [END], "max_new_tokens": 9, **options})  # type: ignore[arg-type]
     assert processed(processor, [run]) == expected
 
 
-def test_room_is_what_is_left() -> None:
-    processor = OutputProcessor(Spelled(), room=5)
-    processor.settle([0, 1, 0])
-    assert processor.room == 2
+def test_remaining_counts_down() -> None:
+    processor = OutputProcessor(Spelled(), max_new_tokens=5)
+    processor.process([0, 1, 0])
+    assert processor.remaining == 2

@@ -83,10 +83,10 @@ def test_special_tokens_have_no_text() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_a_settler_streams_real_text_for_any_run_length(size: int) -> None:
     tokens = TOKENIZER.encode("the cat 🐈 sat. 日本語のテキスト").ids
-    processor = OutputProcessor(TextStream(TOKENIZER), stop=["のテ"], room=100)
+    processor = OutputProcessor(TextStream(TOKENIZER), stop=["のテ"], max_new_tokens=100)
     text, finish = "", None
     for at in range(0, len(tokens), size):
-        found = processor.settle(tokens[at : at + size])
+        found = processor.process(tokens[at : at + size])
         text, finish = text + found.text, found.finish
         if finish:
             break

@@ -23,7 +23,7 @@ from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.ir import import_weights
 from localspec.library import Silent
-from localspec.runtime.resolution import Choice, decoding_spec, engine_spec, serving
+from localspec.runtime.choice import Choice, decoding_spec, engine_spec, serving
 
 Values = NDArray[np.float64]
 Read = Callable[[list[int]], tuple[Values, Values]]
@@ -62,7 +62,7 @@ class Numbers:
 
 def answer(decoding: Contrastive, prompt: list[int] = PROMPT, room: int = 24, **stops: Any) -> Any:
     """Return the tokens, the text and the finish of an answer."""
-    steps = list(run_decoding(prompt, decoding, OutputProcessor(Numbers(), room=room, **stops)))
+    steps = list(run_decoding(prompt, decoding, OutputProcessor(Numbers(), max_new_tokens=room, **stops)))
     assert all(last.drafted == 0 and last.target_seconds > 0 for last in steps)
     tokens = [token for last in steps for token in last.tokens]
     return tokens, "".join(last.text for last in steps), steps[-1].finish
@@ -79,10 +79,10 @@ def toy_read(text: list[int]) -> tuple[Values, Values]:
     return rows, session.hidden().astype(np.float64)
 
 
-@pytest.mark.parametrize("grain", [1, 8, 0])
+@pytest.mark.parametrize("block_size", [1, 8, 0])
 @pytest.mark.parametrize(("alpha", "k"), [(0.6, 4), (0.3, 7), (1.0, 2), (0.0, 5), (0.6, 1), (0.2, 64)])
-def test_the_text_is_that_of_the_formula(alpha: float, k: int, grain: int) -> None:
-    decoding = made(Toy(hidden=True, grain=grain), alpha=alpha, k=k)
+def test_the_text_is_that_of_the_formula(alpha: float, k: int, block_size: int) -> None:
+    decoding = made(Toy(hidden=True, block_size=block_size), alpha=alpha, k=k)
     for prompt in (PROMPT, [*PROMPT, 7, 7], [5], PROMPT):  # answers of one decoding, one after another
         expected = by_the_formula(toy_read, prompt, alpha, k, 12)
         assert answer(decoding, prompt, 12)[0] == expected
@@ -149,9 +149,9 @@ def reference(model: tuple[Path, Path]) -> Read:
     """Return a reader of the same model in float64: transformers' own states, no cache."""
     import torch
 
-    from localspec.formats.huggingface import transformers
+    from localspec.formats.huggingface import loading
 
-    loaded = transformers.load(model[0], torch.device("cpu"), torch.float64)
+    loaded = loading.load(model[0], torch.device("cpu"), torch.float64)
 
     def read(text: list[int]) -> tuple[Values, Values]:
         with torch.inference_mode():
@@ -209,7 +209,7 @@ def test_a_state_that_cannot_be_shown_is_refused(tmp_path: Path, model: tuple[Pa
 
     shape = {"vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "pad_token_id": 0}
     AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba", **shape)).save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match="shows no hidden states"):
+    with pytest.raises(UnsupportedModel, match="exposes no hidden states"):
         Torch(tmp_path, device="cpu", hidden=True)
     for name in ("torch", "openvino"):
         with pytest.raises(BadValue, match="exclude each other"):
@@ -222,7 +222,7 @@ def test_what_does_nothing_beside_it_is_refused() -> None:
     Choice(decoding="contrastive:alpha=0.5,k=3", draft="off").check()
     for other in ({"draft": "ngram"}, {"draft_length": "fixed"}, {"verifier": "rejection"}):
         (name,) = other
-        with pytest.raises(BadValue, match=f"`--{name}` does nothing beside `--decoding contrastive`"):
+        with pytest.raises(BadValue, match=f"`--{name.replace('_', '-')}` does nothing beside `--decoding contrastive`"):
             Choice(decoding="contrastive", **other).check()
 
 
@@ -232,5 +232,5 @@ def test_an_engine_that_shows_no_states_is_refused() -> None:
     with pytest.raises(BadValue, match="needs an engine with `hidden`, which `llamacpp` does not") as caught:
         Choice(engine="llamacpp", decoding="contrastive").check()
     assert "`--engine openvino`" in (caught.value.hint or "")
-    with pytest.raises(BadValue, match="needs an engine that shows `hidden` states"):
+    with pytest.raises(BadValue, match="needs an engine with `hidden` states"):
         made(Toy())

@@ -38,15 +38,15 @@ def test_a_fixed_number_whatever_happens(tokens: int) -> None:
     ],
 )
 def test_confidence(confidences: list[float], expected: int) -> None:
-    assert drafted(Confidence(least=0.4, most=3), confidences) == expected
+    assert drafted(Confidence(min_confidence=0.4, max_tokens=3), confidences) == expected
 
 
 def test_no_confidence_in_nothing() -> None:
-    assert drafted(Confidence(most=0), [1.0]) == 0
+    assert drafted(Confidence(max_tokens=0), [1.0]) == 0
 
 
 def test_the_heuristic_follows_what_stood() -> None:
-    draft_length = Heuristic(start=3, most=6)
+    draft_length = Heuristic(start=3, max_tokens=6)
     depths = []
     for stood in (True, True, True, False, False, True, *[False] * 9):
         count = drafted(draft_length, [1.0] * 9)

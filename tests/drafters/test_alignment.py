@@ -7,7 +7,13 @@ import words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.drafters.universal.alignment import Alignment, Continuation, Spelling, between_words, whole
+from localspec.drafters.universal.alignment import (
+    Alignment,
+    Continuation,
+    TokenizedText,
+    between_words,
+    whole,
+)
 from localspec.formats.tokenizer.token_bytes import Translation
 
 LETTERS = words.translation()
@@ -99,8 +105,8 @@ def test_an_interrupt_leaves_no_false_claim(text: list[int], moment: int) -> Non
     assert bytes(found.draft.text) == spelled(LETTERS, text)
 
 
-def test_a_spelling_keeps_its_beginning() -> None:
-    found = Spelling(LETTERS.target)
+def test_a_text_keeps_its_beginning() -> None:
+    found = TokenizedText(LETTERS.target)
     found.write(b"abcab")
     assert (found.tokens, found.ends, bytes(found.text)) == ([3, 5], [2, 5], b"abcab")
     found.keep(1)
@@ -133,7 +139,7 @@ def test_blanks_are_open_until_what_follows_is_seen() -> None:
 
 def test_without_words_a_window_is_encoded_anew_from_a_whole_character() -> None:
     byte = words.vocabulary([bytes([value]) for value in range(256)])
-    found = Spelling(byte)
+    found = TokenizedText(byte)
     text = "語".encode() * 400
     found.write(text)
     count = found.cut(len(text), text)

@@ -5,6 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.decode import drawn
 from localspec.core.sampler import Sampler, Sampling
@@ -21,9 +22,9 @@ def guesses(drafter: ModelDraft, text: list[int], sampler: Sampler, count: int =
     return [guess for guess in map(drawn, steps) if guess is not None]
 
 
-@pytest.mark.parametrize("grain", [1, 8, 0])
-def test_guesses_are_the_greedy_text_of_the_draft_after_any_edit(grain: int) -> None:
-    drafter = ModelDraft(TARGET, Toy(seed=3, grain=grain), name="toy")
+@pytest.mark.parametrize("block_size", [1, 8, 0])
+def test_guesses_are_the_greedy_text_of_the_draft_after_any_edit(block_size: int) -> None:
+    drafter = ModelDraft(TARGET, DraftModel(Toy(seed=3, block_size=block_size)), name="toy")
     for text in TEXTS:
         told = [*text]
         for _ in range(5):
@@ -37,7 +38,7 @@ def test_sampled_guesses_keep_what_they_were_drawn_from() -> None:
     draft = Toy(seed=3)
     sampler = Sampler(Sampling(temperature=1.0, top_k=4), coupled=False)
     text = [1, 2, 3]
-    for guess in guesses(ModelDraft(TARGET, draft, name="toy"), text, sampler):
+    for guess in guesses(ModelDraft(TARGET, DraftModel(draft), name="toy"), text, sampler):
         expected = sampler.distribution(draft.session().forward(text, 1)[0], text)
         assert guess.probs is not None
         assert np.array_equal(guess.probs.tokens, expected.tokens)
@@ -46,7 +47,7 @@ def test_sampled_guesses_keep_what_they_were_drawn_from() -> None:
 
 
 def test_it_guesses_as_far_as_its_own_context_goes() -> None:
-    drafter = ModelDraft(TARGET, Toy(context=10), name="toy")
+    drafter = ModelDraft(TARGET, DraftModel(Toy(context=10)), name="toy")
     sampler = Sampler(Sampling())
     assert len(guesses(drafter, [1] * 8, sampler, 100)) == 3
     assert guesses(drafter, [1] * 11, sampler) == []
@@ -54,7 +55,7 @@ def test_it_guesses_as_far_as_its_own_context_goes() -> None:
 
 
 def test_offers_say_what_must_be_read_for_them() -> None:
-    drafter, sampler = ModelDraft(TARGET, Toy(seed=3), name="toy"), Sampler(Sampling())
+    drafter, sampler = ModelDraft(TARGET, DraftModel(Toy(seed=3)), name="toy"), Sampler(Sampling())
 
     def behind(text: list[int]) -> list[int]:
         found = []

@@ -13,7 +13,7 @@ from localspec.core.types import Guess, LazyGuess
 from localspec.drafters.early_exit import EarlyExitDraft
 from localspec.engines.toy import Toy
 from localspec.errors import BadValue
-from localspec.runtime.resolution import Choice, engine_spec, serving
+from localspec.runtime.choice import Choice, engine_spec, serving
 
 Ask = Callable[..., Any]
 TEXTS = ([1, 2, 3], [1, 2, 3, 9], [1, 2], [5], [1, 2, 3, 9, 9, 9], [1, 2, 3])
@@ -32,9 +32,9 @@ def guesses(drafter: EarlyExitDraft, text: list[int], sampler: Sampler, count: i
     return found
 
 
-@pytest.mark.parametrize("grain", [1, 8, 0])
-def test_guesses_are_what_the_exit_expects_after_any_edit(grain: int) -> None:
-    engine = Toy(exit=1, grain=grain)
+@pytest.mark.parametrize("block_size", [1, 8, 0])
+def test_guesses_are_what_the_exit_expects_after_any_edit(block_size: int) -> None:
+    engine = Toy(exit=1, block_size=block_size)
     drafter = EarlyExitDraft(Cursor(engine.session()), layer=1)
     for text in TEXTS:
         expected = [*text]
@@ -119,7 +119,7 @@ def test_an_engine_without_an_exit_is_refused_at_once() -> None:
     assert caught.value.hint == "Choose one that has it: `--engine openvino`, `--engine torch`"
     with pytest.raises(BadValue, match="`early_exit:layer=8` needs `exit=8`"):
         Choice(engine="openvino:exit=4", draft="early_exit:layer=8").check()
-    with pytest.raises(BadValue, match="needs an engine that has an `exit`") as caught:
+    with pytest.raises(BadValue, match="needs an engine with an `exit`") as caught:
         EarlyExitDraft(Cursor(Toy().session()), layer=1)
     assert caught.value.hint
     with pytest.raises(BadValue, match="needs `layer`"):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.core.contracts import Drafter
+from localspec.core.contracts import Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.stats import Stats
@@ -22,11 +22,14 @@ REPEATED = [*range(20), *range(12)]  # 12 comes next, after a match of twelve to
 NEW = [5, 3, 30, 7, 21, 9]
 
 
-DRAFT = Toy(width=WIDTH)
+DRAFT = Toy(vocab_size=WIDTH)
 
 
 def hybrid(engine: Toy | None = DRAFT, **options: Any) -> HybridDraft:
-    return HybridDraft(Cursor(Toy(width=WIDTH, seed=5).session()), engine, WIDTH, **options)
+    draft_model = DraftModel(engine, WIDTH) if engine else None
+    drafter = HybridDraft(Cursor(Toy(vocab_size=WIDTH, seed=5).session()), draft_model, **options)
+    drafter.begin([])
+    return drafter
 
 
 def drafted(drafter: HybridDraft, text: Tokens, most: int, model: int = 99) -> list[Guess]:
@@ -56,11 +59,11 @@ def sources(draft: list[Guess]) -> list[str]:
 def test_a_sure_copy_comes_first_and_the_model_where_there_is_none() -> None:
     assert sources(drafted(hybrid(), REPEATED, 4)) == ["suffix"] * 4
     assert [guess.token for guess in drafted(hybrid(), REPEATED, 4)] == [12, 13, 14, 15]
-    assert sources(drafted(hybrid(), NEW, 3)) == ["model"] * 3
+    assert sources(drafted(hybrid(), NEW, 3)) == ["draft_model"] * 3
 
 
 def test_a_copy_below_what_is_sure_waits_for_the_model() -> None:
-    assert sources(drafted(hybrid(sure=0.9), REPEATED, 2)) == ["model"] * 2
+    assert sources(drafted(hybrid(sure=0.9), REPEATED, 2)) == ["draft_model"] * 2
     assert sources(drafted(hybrid(sure=0.9), REPEATED, 2, model=0)) == ["suffix"] * 2
 
 
@@ -70,7 +73,7 @@ def test_the_model_goes_on_where_the_copy_ends_and_a_copy_where_the_model_ends()
     text = [20, 21, 22, 23, 33, 34, 35, *NEW]
     draft = drafted(drafter, text, 8)
     assert [guess.token for guess in draft] == [20, 21, 22, 23, 33, 34, 35, 5]
-    assert sources(draft) == ["model"] * 4 + ["suffix"] * 4
+    assert sources(draft) == ["draft_model"] * 4 + ["suffix"] * 4
 
 
 class Told(Drafter):
@@ -90,7 +93,7 @@ def test_behind_a_refused_model_come_the_targets_own_successors() -> None:
     text = settle(drafter, text, [], 0, 12)  # 11 -> 12
     draft = drafted(drafter, [*text, 9], 2, model=0)
     assert [(guess.token, guess.source) for guess in draft] == [(11, "recycle"), (12, "recycle")]
-    assert sources(drafted(drafter, [*text, 9], 3, model=1))[0] == "model"
+    assert sources(drafted(drafter, [*text, 9], 3, model=1))[0] == "draft_model"
 
 
 def test_nothing_to_guess_is_no_guess() -> None:
@@ -114,11 +117,10 @@ def test_a_model_that_was_left_behind_is_called_when_it_was_missed_for_long() ->
     drafter = hybrid()
     text = settle(drafter, NEW, drafted(drafter, NEW, 1), 0, 30)
     missed = 200
-    for token in range(missed):  # a long copy, in which nobody asks the model
-        drafter._begin(text)
+    for token in range(missed):  # a long copy, during which the model is not asked
         text = settle(drafter, text, [], 0, token % 7)
     waited = 0
-    while "model" not in sources(drafted(drafter, text, 1)):
+    while "draft_model" not in sources(drafted(drafter, text, 1)):
         text = settle(drafter, text, [], 0, 10 + waited)
         waited += 1
     assert waited == pytest.approx(missed / READ, abs=2)
@@ -127,8 +129,8 @@ def test_a_model_that_was_left_behind_is_called_when_it_was_missed_for_long() ->
 def test_an_answer_begins_with_credit() -> None:
     drafter = hybrid()
     text = [token % 39 for token in range(0, 7 * READ * CREDIT, 7)]
-    assert "model" in sources(drafted(drafter, [*text[: READ * CREDIT - 1], 39], 1))
-    assert "model" not in sources(drafted(hybrid(), [*text, *text, 39], 1))
+    assert "draft_model" in sources(drafted(drafter, [*text[: READ * CREDIT - 1], 39], 1))
+    assert "draft_model" not in sources(drafted(hybrid(), [*text, *text, 39], 1))
 
 
 def asked(drafter: HybridDraft) -> Iterator[bool]:
@@ -141,22 +143,22 @@ def test_a_model_that_is_refused_is_not_offered_again_in_this_round() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("engine", [None, Toy(width=6, noise=0.5)])
+@pytest.mark.parametrize("engine", [None, Toy(vocab_size=6, noise=0.5)])
 def test_text_is_plain_text_whoever_guessed(
     ask: Callable[..., Any], temperature: float, engine: Toy | None
 ) -> None:
     sampling = Sampling(temperature=temperature)
     for draft_length in (Fixed(tokens=5), Adaptive()):
-        target = Cursor(Toy(width=6).session())
-        drafter = HybridDraft(target, engine, 6)
+        target = Cursor(Toy(vocab_size=6).session())
+        drafter = HybridDraft(target, DraftModel(engine, 6) if engine else None)
         stats = Stats()
         for prompt in ([1, 2, 3, 1, 2, 3, 1], [4, 4, 1], [1, 2, 3, 1, 2, 3, 1, 5]):
             found = ask(target, drafter, draft_length, prompt=prompt, room=80, sampling=sampling)
-            plain = ask(Cursor(Toy(width=6).session()), prompt=prompt, room=80, sampling=sampling)
+            plain = ask(Cursor(Toy(vocab_size=6).session()), prompt=prompt, room=80, sampling=sampling)
             assert found.tokens == plain.tokens
             for last in found.steps:
                 stats.add(last)
-        assert stats.sources.keys() >= {"suffix", "model" if engine else "recycle"}
+        assert stats.sources.keys() >= {"suffix", "draft_model" if engine else "recycle"}
 
 
 def test_a_store_that_is_no_store_is_told(tmp_path: Any) -> None:

@@ -92,7 +92,7 @@ def test_only_rows_on_the_likeliest_path_are_judged() -> None:
 
 
 def test_confidence_stays_above_none_and_below_all() -> None:
-    drafter = RecycleDraft(TARGET, sure=1)
+    drafter = RecycleDraft(TARGET, repeats=1)
     for step in range(2000):
         observe(drafter, [1], rows(step % 2))
         assert 0 < sure(drafter, 1) < 1
@@ -103,7 +103,7 @@ def test_confidence_stays_above_none_and_below_all() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_text_is_plain_text_and_some_guesses_stand(ask: Callable[..., Any], temperature: float) -> None:
-    toy = Toy(width=6)
+    toy = Toy(vocab_size=6)
     sampling = Sampling(temperature=temperature)
     target = Cursor(toy.session())
     drafter = RecycleDraft(target)

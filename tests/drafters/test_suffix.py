@@ -106,7 +106,7 @@ def test_the_longest_match_is_that_of_a_naive_scan_after_any_edits(
 def test_guesses_are_those_of_a_naive_scan_after_any_edits(
     reach: float, least: int, edits: list[tuple[int, list[int]]]
 ) -> None:
-    drafter, naive = SuffixDraft(TARGET, least=least, reach=reach), Naive()
+    drafter, naive = SuffixDraft(TARGET, min_match=least, reach=reach), Naive()
     text: list[int] = []
     for kept, added in edits:
         text = text[:kept] + added
@@ -174,7 +174,7 @@ def test_earlier_turns_and_other_conversations_are_looked_in() -> None:
 
 
 def test_no_match_runs_from_one_text_into_another() -> None:
-    drafter = SuffixDraft(TARGET, least=2)
+    drafter = SuffixDraft(TARGET, min_match=2)
     guessed(drafter, [1, 2, 3, 4])
     guessed(drafter, [5, 6, 7, 8])
     assert guessed(drafter, [9, 3, 4]) == []
@@ -199,7 +199,7 @@ def test_the_text_may_be_any_sequence_and_may_be_changed_by_its_owner() -> None:
 
 
 def test_a_text_longer_than_the_bound_is_known_by_its_end() -> None:
-    drafter = SuffixDraft(TARGET, most=1000)
+    drafter = SuffixDraft(TARGET, max_tokens=1000)
     text = [*range(5000), 4998]
     assert guessed(drafter, [*text, *range(4900, 4910)])[:3] == [4910, 4911, 4912]
     assert guessed(drafter, [*text, 100, 101]) == []
@@ -229,7 +229,7 @@ def test_an_interrupt_leaves_it_right(monkeypatch: pytest.MonkeyPatch, moment: i
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_text_is_plain_text_and_guesses_stand(ask: Callable[..., Any], temperature: float) -> None:
-    toy = Toy(width=6)
+    toy = Toy(vocab_size=6)
     sampling = Sampling(temperature=temperature)
     target = Cursor(toy.session())
     drafter = SuffixDraft(target)
@@ -243,19 +243,21 @@ def test_text_is_plain_text_and_guesses_stand(ask: Callable[..., Any], temperatu
 
 
 def opened(path: Path, *, width: int = WIDTH, vocabulary: str = "", **options: Any) -> SuffixDraft:
-    """Return a drafter that has seen rows of `width`, after a prompt of one token."""
-    session = Toy(width=width).session()
+    """Return a drafter that has seen logits of `width`, after a prompt of one token."""
+    session = Toy(vocab_size=width).session()
     session.vocabulary = vocabulary
     drafter = SuffixDraft(Cursor(session), store=str(path), **options)
+    drafter.begin([0])
     drafter.observe([0], np.zeros((1, width), np.float32), Verdict(0, 0))
     return drafter
 
 
 def answered(drafter: SuffixDraft, answer: list[int], width: int = WIDTH, prompt: int = 0) -> None:
-    """Let the drafter see an answer, two tokens a round, and the prompt of the next one."""
+    """Let the drafter see an answer, two tokens a step."""
+    drafter.begin([prompt])
     for end in range(0, len(answer) + 1, 2):
         drafter.observe([prompt, *answer[:end], 0], np.zeros((2, width), np.float32), Verdict(0, 0))
-    drafter.observe([prompt], np.zeros((1, width), np.float32), Verdict(0, 0))
+    drafter.end()
 
 
 def answers(path: Path) -> list[list[int]]:
@@ -274,28 +276,31 @@ def test_answers_are_kept_for_the_next_time_and_prompts_are_not(tmp_path: Path) 
     assert guessed(again, [1, 77]) == []
 
 
-def test_an_answer_is_written_when_the_drafter_goes(tmp_path: Path) -> None:
+def test_an_answer_is_written_when_it_ends(tmp_path: Path) -> None:
     drafter = opened(tmp_path / "store")
+    drafter.begin([0])
     for end in (0, 2, 4):
         drafter.observe([0, *range(end), 0], np.zeros((2, WIDTH), np.float32), Verdict(0, 0))
     assert not (tmp_path / "store").exists()
-    del drafter
+    drafter.end()
     assert answers(tmp_path / "store") == [[0, 1, 2, 3]]
 
 
 def test_the_loop_tells_answers_from_prompts(ask: Callable[..., Any], tmp_path: Path) -> None:
-    target = Cursor(Toy(width=6).session())
+    target = Cursor(Toy(vocab_size=6).session())
     drafter = SuffixDraft(target, store=str(tmp_path / "store"))
-    told = ask(target, drafter, Fixed(tokens=2), prompt=[1, 2, 3], room=30)
-    text = [1, 2, 3, *told.tokens, *[5] * 20]
-    ask(target, drafter, Fixed(tokens=2), prompt=text, room=30)
-    (found,) = answers(tmp_path / "store")
-    assert found == told.tokens[: len(found)]
-    assert len(found) == 30 - len(told.steps[-1].tokens)
+    first = ask(target, drafter, Fixed(tokens=2), prompt=[1, 2, 3], room=30)
+    text = [1, 2, 3, *first.tokens, *[5] * 20]
+    second = ask(target, drafter, Fixed(tokens=2), prompt=text, room=30)
+    found = answers(tmp_path / "store")
+    assert [len(answer) for answer in found] == [
+        30 - len(answer.steps[-1].tokens) for answer in (first, second)
+    ]
+    assert found[0] == first.tokens[: len(found[0])]
 
 
 def test_the_file_is_bounded_and_an_answer_is_kept_once(tmp_path: Path) -> None:
-    drafter = opened(tmp_path / "store", kept=1000)
+    drafter = opened(tmp_path / "store", max_stored=1000)
     words = [at % 90 for at in range(400)]
     for first in (91, 92, 93, 92):
         answered(drafter, [first, *words, 94])
@@ -320,7 +325,7 @@ def test_a_damaged_file_is_begun_anew(tmp_path: Path, content: str) -> None:
     path = tmp_path / "store"
     path.write_text(content)
     drafter = opened(path)
-    assert drafter.note == f"`{path}` was damaged and is begun anew"
+    assert drafter.note == f"`{path}` was damaged and is started anew"
     answered(drafter, [1, 2, 3, 4])
     assert answers(path) == [[1, 2, 3, 4]]
 
@@ -338,7 +343,7 @@ def test_a_file_that_is_no_store_is_left_as_it_is(tmp_path: Path, content: bytes
     path = tmp_path / "thesis"
     path.write_bytes(content)
     drafter = opened(path)
-    assert drafter.note == f"`{path}` is not a store of answers, and is left as it is"
+    assert drafter.note == f"`{path}` is not a store of answers and was left alone"
     answered(drafter, [1, 2, 3, 4])
     assert guessed(drafter, [1, 2, 5, 1, 2], 1) == [5]
     assert path.read_bytes() == content
@@ -349,7 +354,7 @@ def test_the_store_of_another_model_is_left_as_it_is(tmp_path: Path, other: dict
     path = tmp_path / "store"
     answered(opened(path), [1, 2, 3, 4])
     drafter = opened(path, **other)
-    assert drafter.note == f"`{path}` holds the answers of another model, and is left as it is"
+    assert drafter.note == f"`{path}` holds the answers of another model and was left alone"
     answered(drafter, [5, 6, 7, 8], other.get("width", WIDTH))
     assert guessed(drafter, [1, 2]) == []
     assert answers(path) == [[1, 2, 3, 4]]
@@ -367,13 +372,13 @@ def test_a_folder_is_refused_and_a_place_that_cannot_be_written_is_noted(tmp_pat
 WRITER = """
 import sys
 from pathlib import Path
-from localspec.library.answers import Store
+from localspec.state.answers import Store
 first = int(sys.argv[2])
 for at in range(20):
     store = Store(Path(sys.argv[1]), 10_000)
     store.open(1000, "")
-    store.see([0], 1)
-    store.see([0, first + at], 1)
+    store.begin(1)
+    store.see([0, first + at])
     store.close()
     assert store.note is None, store.note
 """
@@ -393,13 +398,13 @@ def test_two_processes_write_at_the_same_time(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from localspec.library import disk
-from localspec.library.answers import Store
-disk.synced = lambda file: (file.flush(), os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM)))
+from localspec.library import storage
+from localspec.state.answers import Store
+storage.sync_file = lambda file: (file.flush(), os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM)))
 store = Store(Path(sys.argv[1]), 10_000)
 store.open(100, "")
-store.see([0], 1)
-store.see([0, 7], 1)
+store.begin(1)
+store.see([0, 7])
 store.close()
 """
 
@@ -425,10 +430,10 @@ def test_a_store_that_is_busy_is_noted_and_tried_again(
     monkeypatch.setattr("localspec.state.answers.PATIENCE", 0.05)
     store = Store(tmp_path / "store", 1000)
     store.open(WIDTH, "")
-    store.see([0], 2)
-    store.see([0, 1, 2], 2)
+    store.begin(1)
+    store.see([0, 1, 2])
     with FileLock(tmp_path / ".store.lock"):
         store.close()
-    assert store.note == f"`{tmp_path / 'store'}` is busy with another process"
+    assert store.note == f"`{tmp_path / 'store'}` is locked by another process"
     store.close()
     assert answers(tmp_path / "store") == [[1, 2]]

@@ -175,6 +175,6 @@ def test_a_full_card_is_told_in_numbers(smollm2_gguf: Path, monkeypatch: pytest.
 
 
 def test_a_card_that_is_not_there_is_refused(smollm2_gguf: Path) -> None:
-    with pytest.raises(UnknownDevice, match="no device `cuda:99`") as caught:
+    with pytest.raises(UnknownDevice, match="Unknown device `cuda:99`") as caught:
         Torch(smollm2_gguf, device="cuda:99")
     assert "`cuda:0`" in (caught.value.hint or "")

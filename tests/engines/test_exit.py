@@ -157,7 +157,7 @@ def test_a_layer_that_is_not_there_is_refused(tmp_path: Path) -> None:
     silent = folder("Q8_0", tmp_path / "silent")
     gguf = silent / "a.gguf"
     for make in (lambda: OpenVino(silent, exit=2), lambda: Torch(gguf, device="cpu", exit=2)):
-        with pytest.raises(BadValue, match="no exit after layer 2: the model has 2 layers") as caught:
+        with pytest.raises(BadValue, match="Cannot exit after layer 2: the model has 2 layers") as caught:
             make()
         assert caught.value.hint == "Choose one from 1 to 1"
 
@@ -169,7 +169,7 @@ def test_a_family_that_cannot_be_cut_is_refused(family: str, tmp_path: Path) -> 
     shape = {"vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 4, "pad_token_id": 0}
     shape |= {} if family == "mamba" else {"num_attention_heads": 4}
     AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **shape)).save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match="cannot be left at a layer") as caught:
+    with pytest.raises(UnsupportedModel, match="has no early exit") as caught:
         Torch(tmp_path, device="cpu", exit=2)
     assert caught.value.hint
 

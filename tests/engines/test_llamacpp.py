@@ -437,7 +437,7 @@ rows = session.forward([1, 2, 3], 3)
 
 
 def test_an_unknown_device_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(UnknownDevice, match="no device `TPU9`") as caught:
+    with pytest.raises(UnknownDevice, match="Unknown device `TPU9`") as caught:
         LlamaCpp(windowed(tmp_path), device="TPU9")
     assert "`CPU`" in (caught.value.hint or "")
 

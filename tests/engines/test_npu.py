@@ -166,7 +166,7 @@ def test_a_prompt_that_is_too_long_names_both_numbers_and_the_option(engine: Npu
     with pytest.raises(PromptTooLong, match=r"130 tokens .* compiled for 128") as caught:
         session.forward(text[129:133], 4)  # three of them guesses
     assert session.rewind(0) == 0
-    assert (caught.value.tokens, caught.value.most) == (130, 128)
+    assert (caught.value.tokens, caught.value.max_tokens) == (130, 128)
     assert caught.value.hint == "Choose `npu:prompt=1024`"
     for one in (session, other):
         one.forward(text[:128], 1)
@@ -382,7 +382,7 @@ def test_a_mask_that_float16_cannot_hold_is_softened() -> None:
 
 def test_an_absent_npu_is_told(smollm2: Model) -> None:
     for device in ("NPU", "NPU.7", "TPU"):
-        with pytest.raises(UnknownDevice, match=f"no device `{device}`") as caught:
+        with pytest.raises(UnknownDevice, match=f"Unknown device `{device}`") as caught:
             Npu(smollm2.folder, device=device)
         assert "`CPU`" in (caught.value.hint or "")
 

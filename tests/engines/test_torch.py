@@ -116,9 +116,9 @@ def test_buffers_that_grow_and_chunks_forget_nothing(
     smol: Torch, text: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = (text * 2)[:300]
-    monkeypatch.setattr(kv_cache, "FIRST_ROOM", 8)
+    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 8)
     small = Cursor(smol.session(), chunk=50).read(tokens, 30).copy()
-    monkeypatch.setattr(kv_cache, "FIRST_ROOM", 512)
+    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 512)
     assert np.array_equal(small, Cursor(smol.session(), chunk=50).read(tokens, 30))
     assert np.abs(small - smol.session().forward(tokens, 30)).max() < parity.UNROUNDED
 
@@ -158,7 +158,7 @@ def test_engines_on_one_file_share_their_weights(smol: Torch, smollm2_gguf: Path
     other, half = Torch(smollm2_gguf, device="cpu", threads=1), Torch(smollm2_gguf, precision="bf16")
     places = [next(engine.model.parameters()).data_ptr() for engine in (smol, other, half)]
     assert places[0] == places[1] != places[2]
-    assert (smol.device, half.kind) == ("cpu", torch.bfloat16)
+    assert (smol.device, half.dtype) == ("cpu", torch.bfloat16)
     assert Torch.weighs(smollm2_gguf) == 2 * Torch.weighs(smollm2_gguf, precision="bf16")
     assert Torch.weighs(smollm2_gguf) == 4 * sum(found.numel() for found in smol.model.parameters())
     rows = smol.session().forward(TEXT[:20], 5), half.session().forward(TEXT[:20], 5)
@@ -290,7 +290,7 @@ def test_gaudi_gets_few_shapes_and_gives_the_same_rows(
     engine = Torch(family(name), device="hpu")
     assert (engine.device, type(engine.session()).__name__) == ("hpu:0", "StaticSession")
     session, expected = engine.session(), Torch(family(name), device="cpu").session().forward(TEXT, 100)
-    monkeypatch.setattr(kv_cache, "FIRST_ROOM", 64)  # so that the buffers grow
+    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 64)  # so that the buffers grow
     for start in range(0, 100, 10):
         for rejected in (3, 7):
             session.forward(TEXT[:rejected], rejected)
@@ -314,7 +314,7 @@ def test_gaudi_refuses_what_it_cannot_rewind(
 
 
 def test_an_unknown_device_names_those_there_are(smollm2_gguf: Path) -> None:
-    with pytest.raises(UnknownDevice, match="no device `tpu`") as caught:
+    with pytest.raises(UnknownDevice, match="Unknown device `tpu`") as caught:
         Torch(smollm2_gguf, device="tpu")
     assert "`cpu`" in (caught.value.hint or "")
 

@@ -49,7 +49,9 @@ def test_a_draft_of_the_same_vocabulary_guesses_what_it_would_untranslated(
         prompt=prompt,
         room=60,
     )
-    expected = ask(target, ModelDraft(target, DraftModel(own), name="own"), Fixed(tokens=4), prompt=prompt, room=60)
+    expected = ask(
+        target, ModelDraft(target, DraftModel(own), name="own"), Fixed(tokens=4), prompt=prompt, room=60
+    )
     assert found.tokens == expected.tokens
     assert accepted(found) >= accepted(expected) - 2 > 40  # but where it does not write as it would read
 

@@ -11,13 +11,17 @@ import tiny
 
 from localspec import devices, plugins
 from localspec.core.sampler import Sampling
+from localspec.devices import accelerators
 from localspec.draft_length.adaptive.policy import Adaptive
 from localspec.engines.toy import Toy
 from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel, VocabularyMismatch
 from localspec.library import Library, Model, Silent
-from localspec.runtime import resolution
+from localspec.runtime import loading
+from localspec.runtime.choice import Choice, engine_spec
+from localspec.runtime.drafts import find_draft
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice, LoadSpec, engine_spec, find_draft, find_engine
+from localspec.runtime.loading import LoadSpec
+from localspec.runtime.resolution import find_engine
 from localspec.state import probes
 
 
@@ -56,33 +60,33 @@ def test_auto_is_openvino_on_this_machine(library: Library, gguf: Path) -> None:
     spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
     assert str(spec) == "openvino"
     assert reason
-    assert model.form("openvino")
+    assert model.files_in("openvino")
 
 
 def test_auto_takes_llamacpp_for_what_openvino_cannot_read(
     library: Library, windowed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(devices.LIBRARIES, "llamacpp", devices.Library("json", "pytest", "gguf"))
+    monkeypatch.setitem(devices.LIBRARIES, "llamacpp", devices.EngineLibrary("json", "pytest", "gguf"))
     spec, reason, model = find_engine(str(windowed), Choice(threads=2), library, Silent())
     assert str(spec) == "llamacpp:threads=2"
     assert reason == "OpenVINO cannot read the model"
-    assert model.form("gguf") == windowed
+    assert model.files_in("gguf") == windowed
 
 
 def test_auto_takes_a_card_that_the_model_fits_in(
     library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = devices.Device("torch", "cuda:0", "NVIDIA H100", "cuda", 80_000_000_000, 70_000_000_000)
-    monkeypatch.setattr(devices, "nvidia", lambda: True)
-    monkeypatch.setattr(devices, "_cuda", lambda: [card])
+    monkeypatch.setattr(accelerators, "has_nvidia_driver", lambda: True)
+    monkeypatch.setattr(accelerators, "cuda_devices", lambda: [card])
     spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
     assert (str(spec), reason) == ("torch:device=cuda:0", "NVIDIA H100 is there")
-    assert model.form("openvino") is None
-    monkeypatch.setitem(devices.LIBRARIES, "torch", devices.Library("json", "pytest", "export"))
-    monkeypatch.setattr(devices, "_cuda", lambda: [replace(card, free=1_000_000)])
+    assert model.files_in("openvino") is None
+    monkeypatch.setitem(devices.LIBRARIES, "torch", devices.EngineLibrary("json", "pytest", "export"))
+    monkeypatch.setattr(accelerators, "cuda_devices", lambda: [replace(card, free=1_000_000)])
     spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
     assert (str(spec), reason) == ("openvino", "an NVIDIA card is there, and the model does not fit")
-    assert model.form("openvino")
+    assert model.files_in("openvino")
 
 
 def test_without_llamacpp_such_a_model_is_refused(
@@ -95,8 +99,8 @@ def test_without_llamacpp_such_a_model_is_refused(
 
 def test_an_engine_that_is_asked_for_gets_its_form(library: Library, gguf: Path) -> None:
     spec, reason, model = find_engine(str(gguf), Choice(engine="llamacpp"), library, Silent())
-    assert (str(spec), reason) == ("llamacpp", "it was asked for")
-    assert model.form("openvino") is None
+    assert (str(spec), reason) == ("llamacpp", "it was chosen")
+    assert model.files_in("openvino") is None
 
 
 def test_an_option_that_an_engine_does_not_have_is_refused(library: Library) -> None:
@@ -111,18 +115,18 @@ def test_too_little_memory_is_said_before_loading(
     with pytest.raises(
         TooLittleMemory, match=r"needs about 0\.4 GB of memory and 0\.1 GB are free"
     ) as caught:
-        Runtime(str(gguf), Choice(), library, Silent())
+        Runtime.load(str(gguf), Choice(), library, Silent())
     assert caught.value.needed > caught.value.free == 100_000_000
 
 
 def test_a_card_has_memory_of_its_own(library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = library.resolve(str(gguf), Silent())
     for text, own in (("openvino", True), ("openvino:device=GPU", False), ("torch:device=cuda:0", False)):
-        assert LoadSpec(engine_spec(text), model).on_this_memory is own
-    monkeypatch.setattr(devices, "nvidia", lambda: True)
-    assert not LoadSpec(engine_spec("torch"), model).on_this_memory
-    monkeypatch.setattr(devices, "nvidia", lambda: False)
-    assert LoadSpec(engine_spec("torch"), model).on_this_memory
+        assert LoadSpec(engine_spec(text), model).in_main_memory is own
+    monkeypatch.setattr(devices, "has_nvidia_driver", lambda: True)
+    assert not LoadSpec(engine_spec("torch"), model).in_main_memory
+    monkeypatch.setattr(devices, "has_nvidia_driver", lambda: False)
+    assert LoadSpec(engine_spec("torch"), model).in_main_memory
 
 
 def pair(library: Library, gguf: Path) -> Model:
@@ -135,8 +139,12 @@ def test_auto_takes_the_pair_unless_the_doctor_saw_it_change_the_text(library: L
     model, spec = pair(library, gguf), engine_spec("openvino")
     found = find_draft(Choice(), model, spec, library, Silent())
     assert str(found.spec) == f"hybrid:name={model.name}"
-    assert found.making is not None
-    assert (found.making.model.name, found.making.spec, found.foreign) == (model.name, spec, False)
+    assert found.load is not None
+    assert (found.load.model.name, found.load.spec, found.foreign) == (
+        model.name,
+        spec,
+        False,
+    )
     probes.add(LoadSpec(spec, model).key, drafts={model.name: {"same": False}})
     said = Said()
     assert find_draft(Choice(), model, spec, library, said) == (
@@ -146,7 +154,7 @@ def test_auto_takes_the_pair_unless_the_doctor_saw_it_change_the_text(library: L
     )
     assert "localspec doctor" in said.lines[0]
     other = engine_spec("openvino:group=0")  # the verdict is about another arithmetic
-    assert find_draft(Choice(), model, other, library, Silent()).making is not None
+    assert find_draft(Choice(), model, other, library, Silent()).load is not None
 
 
 def test_auto_takes_the_latest_draft_that_was_built_for_the_target(
@@ -167,7 +175,7 @@ def test_what_would_help_is_said_once(library: Library, gguf: Path) -> None:
     model, said = replace(library.resolve(str(gguf), Silent()), draft="qwen2.5-coder-0.5b"), Said()
     for _ in range(2):
         found = find_draft(Choice(), model, engine_spec("openvino"), library, said)
-        assert (str(found.spec), found.making) == ("hybrid", None)
+        assert (str(found.spec), found.load) == ("hybrid", None)
     assert len(said.lines) == 1
     assert "--draft qwen2.5-coder-0.5b" in said.lines[0]
 
@@ -178,27 +186,27 @@ def test_a_draft_may_ask_for_a_device_and_an_engine(library: Library, gguf: Path
         (f"draft_model:name={gguf},device=GPU", "openvino:kv=f32,device=GPU"),
         (f"draft_model:name={gguf},runs=llamacpp,threads=1", "llamacpp:threads=1"),
     ):
-        found = find_draft(Choice(draft=draft), model, spec, library, Silent()).making
+        found = find_draft(Choice(draft=draft), model, spec, library, Silent()).load
         assert found is not None
         assert str(found.spec) == expected
 
 
 def test_one_engine_serves_a_model_that_drafts_for_itself(library: Library, gguf: Path) -> None:
-    found = Runtime(str(gguf), Choice(draft=f"draft_model:name={gguf}"), library, Silent())
+    found = Runtime.load(str(gguf), Choice(draft=f"draft_model:name={gguf}"), library, Silent())
     assert found.draft_engine is found.engine
-    other = Runtime(str(gguf), Choice(draft=f"draft_model:name={gguf},threads=1"), library, Silent())
+    other = Runtime.load(str(gguf), Choice(draft=f"draft_model:name={gguf},threads=1"), library, Silent())
     assert other.draft_engine is not other.engine
 
 
 def test_a_model_that_cannot_rewind_is_not_guessed_for(
     library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LoadSpec, "make", lambda making: Toy(width=96, grain=0))
-    found = Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
+    monkeypatch.setattr(LoadSpec, "load", lambda spec: Toy(vocab_size=96, block_size=0))
+    found = Runtime.load(str(gguf), Choice(draft="ngram"), library, Silent())
     assert found.draft_spec.name == "ngram"
     answer, steps = found.answer([3, 1, 3, 1, 3, 1], sampling=Sampling(), max_tokens=8)
     assert sum(last.drafted for last in steps) == 0
-    assert answer.reason == "its state cannot be taken back"
+    assert answer.off_reason == "its state cannot be rewound"
 
 
 def test_a_rewind_is_proved_once(library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,12 +215,12 @@ def test_a_rewind_is_proved_once(library: Library, gguf: Path, monkeypatch: pyte
     def prove(session: object, vocab: int) -> None:
         proofs.append(vocab)
 
-    monkeypatch.setattr(resolution, "rewind_fault", prove)
+    monkeypatch.setattr(loading, "rewind_fault", prove)
     for _ in range(2):
-        Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
-    Runtime(str(gguf), Choice(draft="off", engine="openvino:kv=f32"), library, Silent())
+        Runtime.load(str(gguf), Choice(draft="ngram"), library, Silent())
+    Runtime.load(str(gguf), Choice(draft="off", engine="openvino:kv=f32"), library, Silent())
     assert proofs == [96]
-    Runtime(str(gguf), Choice(draft="ngram", engine="openvino:kv=f32"), library, Silent())
+    Runtime.load(str(gguf), Choice(draft="ngram", engine="openvino:kv=f32"), library, Silent())
     assert proofs == [96, 96]
 
 
@@ -231,11 +239,11 @@ def test_what_a_lookahead_learned_is_there_the_next_time(
     learned = {"version": 1, "rounds": 7}
     monkeypatch.setattr(Adaptive, "state", lambda self: learned)
     monkeypatch.setattr(Adaptive, "restore", lambda self, values: seen.append(dict(values)))
-    first = Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
+    first = Runtime.load(str(gguf), Choice(draft="ngram"), library, Silent())
     for _ in first.answer([3, 1, 3, 1], sampling=Sampling(), max_tokens=4)[1]:
         pass
-    Runtime(str(gguf), Choice(draft="ngram"), library, Silent())
-    Runtime(str(gguf), Choice(draft="recycle"), library, Silent())
+    Runtime.load(str(gguf), Choice(draft="ngram"), library, Silent())
+    Runtime.load(str(gguf), Choice(draft="recycle"), library, Silent())
     assert seen == [{}, learned, {}]
 
 
@@ -253,14 +261,14 @@ def test_a_draft_with_another_vocabulary_is_translated_and_it_is_said(
     library: Library, gguf: Path, foreign: Path
 ) -> None:
     said = Said()
-    found = Runtime(str(gguf), Choice(draft=str(foreign)), library, said)
+    found = Runtime.load(str(gguf), Choice(draft=str(foreign)), library, said)
     assert str(found.draft_spec) == f"hybrid:name={found.draft_name}"
     about = [line for line in said.lines if "translated" in line]
     assert len(about) == 1
-    assert f"`{found.draft_name}` writes other tokens than `{found.model.name}`" in about[0]
+    assert f"`{found.draft_name}` has another vocabulary than `{found.model.name}`" in about[0]
     prompt = [found.tokenizer.token_to_id(letter) for letter in "def"]
     texts = []
-    for draft in (found, Runtime(str(gguf), Choice(draft="off"), library, Silent(), found.engines)):
+    for draft in (found, Runtime.load(str(gguf), Choice(draft="off"), library, Silent(), found.engines)):
         answer, steps = draft.answer(prompt, sampling=Sampling(), max_tokens=24)
         assert sum(len(last.tokens) for last in steps) == 24 or answer.finish_reason == "stop"
         texts.append(answer.token_ids)
@@ -271,14 +279,14 @@ def test_a_drafter_that_needs_the_targets_vocabulary_says_who_does_not(
     library: Library, gguf: Path, foreign: Path
 ) -> None:
     with pytest.raises(VocabularyMismatch, match="Token 0 is `!`") as caught:
-        Runtime(str(gguf), Choice(draft=f"draft_model:name={foreign}"), library, Silent())
+        Runtime.load(str(gguf), Choice(draft=f"draft_model:name={foreign}"), library, Silent())
     assert "`--draft universal:name=foreign" in str(caught.value.hint)
 
 
 def test_translating_the_same_vocabulary_works_and_is_said_to_be_idle(library: Library, gguf: Path) -> None:
     said = Said()
-    found = Runtime(str(gguf), Choice(draft=f"universal:name={gguf}"), library, said)
-    assert any("`model` does it for less" in line for line in said.lines)
+    found = Runtime.load(str(gguf), Choice(draft=f"universal:name={gguf}"), library, said)
+    assert any("`draft_model` drafts at a lower cost" in line for line in said.lines)
     answer, steps = found.answer([3, 1, 3, 1], sampling=Sampling(), max_tokens=8)
     assert len([token for last in steps for token in last.tokens]) == len(answer.token_ids) > 0
 
@@ -286,7 +294,7 @@ def test_translating_the_same_vocabulary_works_and_is_said_to_be_idle(library: L
 def test_off_guesses_not_even_what_a_grammar_forces(library: Library, gguf: Path) -> None:
     answers = {}
     for draft in ("off", "none"):
-        found = Runtime(str(gguf), Choice(draft=draft), library, Silent())
+        found = Runtime.load(str(gguf), Choice(draft=draft), library, Silent())
         answer, steps = found.answer(
             [3, 1, 3], sampling=Sampling(), max_tokens=8, grammar='start: "abcabc" | "abcdef"'
         )
@@ -294,5 +302,5 @@ def test_off_guesses_not_even_what_a_grammar_forces(library: Library, gguf: Path
     assert {answer.text for answer, _ in answers.values()} <= {"abcabc", "abcdef"}
     assert answers["off"][0].token_ids == answers["none"][0].token_ids
     assert set(answers["off"][1]) == {0}
-    assert answers["off"][0].reason == "it was asked for"
+    assert answers["off"][0].off_reason == "it was switched off"
     assert sum(answers["none"][1]) > 0

@@ -20,7 +20,7 @@ MORE = {"role": "user", "content": "x" * 100}
 OTHER = """
 import sys
 from pathlib import Path
-from localspec.sessions import Sessions
+from localspec.state.conversations import Sessions
 sessions = Sessions(Path(sys.argv[1]))
 for number in range(20):
     sessions.write(sys.argv[2], "m", [{"role": "user", "content": str(at)} for at in range(number)])
@@ -70,12 +70,12 @@ def test_only_what_changed_is_written(sessions: Sessions) -> None:
 def test_a_name_is_new_or_is_gone_on_with(sessions: Sessions) -> None:
     assert sessions.found(None) == (None, None, [])
     assert sessions.found("a") == ("a", None, [])
-    with pytest.raises(PromptError, match="no conversation to continue"):
+    with pytest.raises(PromptError, match="No conversation to continue"):
         sessions.found(None, latest=True)
     sessions.write("a", "m", [HELLO])
     assert sessions.found("a") == ("a", "m", [HELLO])
     assert sessions.found(None, latest=True) == ("a", "m", [HELLO])
-    with pytest.raises(UnknownName, match="called `b`"):
+    with pytest.raises(UnknownName, match="Unknown conversation `b`"):
         sessions.read("b")
     sessions.remove("a")
     assert not sessions.has("a")

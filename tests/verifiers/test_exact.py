@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Guess
@@ -28,13 +29,13 @@ SAMPLINGS = [
 def test_sampled_text_is_plain_sampled_text(ask: Callable[..., Any], draft: str, sampling: Sampling) -> None:
     for seed in range(4):
         target = Cursor(TOY.session())
-        drafter = ModelDraft(target, DRAFTS[draft], name="toy")
+        drafter = ModelDraft(target, DraftModel(DRAFTS[draft]), name="toy")
         found = ask(target, drafter, verifier=Exact(), sampling=sampling, seed=seed, room=40)
         assert found.tokens == ask(target, sampling=sampling, seed=seed, room=40).tokens
 
 
 def test_so_it_is_with_copied_guesses(ask: Callable[..., Any]) -> None:
-    target = Cursor(Toy(width=3).session())
+    target = Cursor(Toy(vocab_size=3).session())
     sampling = Sampling(temperature=0.5)
     found = ask(target, Ngram(target), sampling=sampling, room=80, prompt=[0, 1, 2])
     assert found.tokens == ask(target, sampling=sampling, room=80, prompt=[0, 1, 2]).tokens
@@ -52,7 +53,7 @@ def test_the_first_guess_that_differs_ends_it() -> None:
 @pytest.mark.parametrize("noise", [0.1, 0.5, 2.0, 20.0])
 def test_coupled_draws_agree_as_often_as_the_theorem_says(noise: float) -> None:
     sampler = Sampler(Sampling(temperature=1.0), seed=2)
-    target, draft = Toy(width=12), Toy(width=12, noise=noise)
+    target, draft = Toy(vocab_size=12), Toy(vocab_size=12, noise=noise)
     agreed, least = 0, 0.0
     for at in range(2000):
         left, right = target.table[at % 500], draft.table[at % 500]

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from localspec.core.contracts import Drafter
+from localspec.core.contracts import Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Distribution, Guess, Tokens
@@ -19,7 +19,7 @@ from localspec.engines.toy import Toy
 from localspec.verifiers.rejection import Rejection, residual
 
 WIDTH = 5
-TARGET = Toy(width=WIDTH)
+TARGET = Toy(vocab_size=WIDTH)
 PROMPT = [3, 1, 4]
 ANSWERS = 1500
 LEAST = 1e-4
@@ -66,8 +66,8 @@ SAMPLINGS = {
     "penalties": Sampling(temperature=3.0, min_p=0.2, presence_penalty=1.0, repetition_penalty=1.3),
 }
 DRAFTERS: dict[str, Callable[[Cursor], Drafter]] = {
-    "near": lambda target: ModelDraft(target, Toy(width=WIDTH, noise=0.5), name="toy"),
-    "another": lambda target: ModelDraft(target, Toy(width=WIDTH, seed=5), name="toy"),
+    "near": lambda target: ModelDraft(target, DraftModel(Toy(vocab_size=WIDTH, noise=0.5)), name="toy"),
+    "another": lambda target: ModelDraft(target, DraftModel(Toy(vocab_size=WIDTH, seed=5)), name="toy"),
     "point mass": lambda target: Copies(),
 }
 
@@ -102,7 +102,7 @@ def test_stopping_at_a_doubtful_guess_changes_nothing(ask: Ask) -> None:
 
 def test_more_guesses_stand_than_by_agreement_and_as_many_as_the_distributions_share() -> None:
     sampler = Sampler(Sampling(temperature=1.0), seed=4, coupled=False)
-    draft = Toy(width=WIDTH, noise=1.0)
+    draft = Toy(vocab_size=WIDTH, noise=1.0)
     stood, expected = 0, 0.0
     for at in range(2000):
         row, rows = draft.table[at % 500], TARGET.table[[at % 500, 0]]
@@ -115,7 +115,7 @@ def test_more_guesses_stand_than_by_agreement_and_as_many_as_the_distributions_s
 
 def test_greedy_answers_are_plain_ones(ask: Ask) -> None:
     target = Cursor(Toy().session())
-    drafter = ModelDraft(target, Toy(noise=0.5), name="toy")
+    drafter = ModelDraft(target, DraftModel(Toy(noise=0.5)), name="toy")
     assert ask(target, drafter, verifier=Rejection()).tokens == ask(target).tokens
 
 

@@ -1,4 +1,4 @@
-"""Seconds of passes by width, as running means."""
+"""Running means of the seconds that target passes take, by their width."""
 
 from __future__ import annotations
 
@@ -6,31 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 FALL = 0.3  # of the way down to a smaller cost: hardly anything makes a pass faster than it is
-
-
-RISE = 0.15  # of the way up to a larger one, which may be another program's doing
-
-
+RISE = 0.15  # of the way up to a larger one, which other programs may have caused
 JUMP = 0.25  # the most that a larger sample counts above the mean: an outlier moves it little
-
-
-FIRST_JUMP = 1.0  # the same for the first samples, against a guess from other widths
-
-
+FIRST_JUMP = 1.0  # the same for the first samples, against an estimate from other widths
 FEW = 2  # samples from which on a cost is believed
-
-
 STALE = 50  # passes after which a cost counts for one sample
+SLOPE = 0.1  # assumed cost of one more token, as a share of a one-token pass, until it is measured
+TICK = 1e-9  # seconds: a clock may see no time pass
 
 
-SLOPE = 0.1  # share of a one-token pass that one more token is taken to cost until it has been seen
-
-
-TICK = 1e-9  # a clock may see no time pass
-
-
-class Costs:
-    """Seconds of passes by width, outliers held down. Unseen widths lie between the seen ones."""
+class PassCosts:
+    """Seconds of passes by width, robust against outliers; unseen widths are interpolated."""
 
     def __init__(self) -> None:
         self.mean: dict[int, float] = {}
@@ -48,10 +34,10 @@ class Costs:
         if width not in self.mean:
             self.mean[width] = self.curve(width)[-1] if 1 in self.mean else seconds
         count = self.seen[width] = self.seen.get(width, 0) + 1
-        self.mean[width] = clamped(self.mean[width], seconds, count)
+        self.mean[width] = robust_mean(self.mean[width], seconds, count)
 
     def curve(self, widest: int) -> list[float]:
-        """Return the seconds of passes over 1, 2, ... `widest` tokens: on lines through the seen ones.
+        """Return the seconds of passes over 1, 2, ... `widest` tokens, interpolated between those seen.
 
         A wider pass does not cost less, so a cheap one bounds the narrower ones.
         """
@@ -68,13 +54,13 @@ class Costs:
                 curve[at] = curve[at + 1]
         return curve[:widest]
 
-    def least(self, width: int) -> float:
-        """Return what a pass over `width` tokens costs at least: what the widest narrower, known one does."""
+    def lower_bound(self, width: int) -> float:
+        """Return a lower bound for `width` tokens: the cost of the widest narrower pass that is known."""
         narrower = [known for known in self.mean if known < width and (known == 1 or self.seen[known] >= FEW)]
         return self.mean[max(narrower, default=min(self.mean))]
 
 
-def clamped(mean: float, sample: float, count: int) -> float:
+def robust_mean(mean: float, sample: float, count: int) -> float:
     """Return the running mean after its `count`th sample: it falls fast and rises slowly."""
     if sample < mean:
         return mean + max(1 / count, FALL) * (sample - mean)
@@ -83,7 +69,7 @@ def clamped(mean: float, sample: float, count: int) -> float:
 
 
 def _slope(known: Sequence[tuple[int, float]]) -> float:
-    """Return what one more token costs beyond the widest pass of `known`: the cheaper of two readings."""
+    """Return the cost of one more token beyond the widest pass of `known`: the lower of two estimates."""
     (first, low), (last, high) = known[0], known[-1]
     if first == last:
         return SLOPE * low

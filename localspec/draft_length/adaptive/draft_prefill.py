@@ -1,52 +1,57 @@
-"""Should a draft model read what it has missed? That is paid at once; what it gains comes token by token."""
+"""Decides whether a draft model should read the tokens it has missed: paid at once, gained token by token."""
 
 from __future__ import annotations
 
-from localspec.draft_length.adaptive.source_stats import Pace
+from localspec.draft_length.adaptive.source_stats import SourceStats
 
 USUAL = 128.0  # tokens of an answer until some have been seen
-LEARNED = 0.2  # of the way to the length of each answer
-HELD = 16.0  # tokens of earlier answers that count for what this one is like
-KEPT = 0.99  # of what earlier tokens weigh is left after each one
-A_GUESS = 8.0  # tokens that are read for what a guess costs, until that has been seen
-PROBED = 0.03  # of all time may be spent on reading for guesses that may not pay
+LEARNED = 0.2  # of the way to the length of each finished answer
+PRIOR = 16.0  # tokens that the share seen in earlier answers is worth
+KEPT = 0.99  # of what earlier tokens weigh is left after each token
+TOKENS_PER_GUESS = 8.0  # tokens read in the time of a guess, until that has been measured
+PROBED = 0.03  # share of all time that may be spent on reading for guesses that may not pay
 
 
-class Answers:
-    """How long answers are, and how much of this one a draft model would be asked for.
+class PrefillPolicy:
+    """Estimates how long answers are, and what share of this one a draft model would guess.
 
-    A draft that has missed a text, such as a prompt, reads it before it can guess. That pays where its price
-    is less than what guessing gains over the rest of the answer: seconds a token, times the tokens still to
-    come, times the share of them that nobody else guesses. An answer that is longer than usual is expected to
-    go on for as long as it has by now (Lindy's law): the rent-or-buy rule, which loses at most as much as it
-    could have gained (Karlin et al. 1988).
+    A draft model that has missed a text, such as a prompt, reads it before it can guess. That pays if it
+    costs less than what guessing gains over the rest of the answer: seconds per token, times the tokens still
+    to come, times the share of them that no other source guesses. An answer longer than usual is expected to
+    continue for as long as it has so far (Lindy's law): the rent-or-buy rule, which loses at most as much as
+    it could have gained (Karlin et al. 1988).
     """
 
     def __init__(self) -> None:
-        self.usual = USUAL
-        self.waited = 0.0  # seconds since something was read for a guess that may not pay
-        self._said = 0
-        self._asked = self._told = HELD  # tokens that nobody else guessed, and all of them, faded
+        self.usual_length = USUAL
+        self.waited = 0.0  # seconds since a draft model read for guesses that may not pay
+        self._length = 0  # tokens of this answer
+        self._open = self._total = PRIOR  # tokens that no other source guessed, and all of them, faded
 
-    def affords(self, pace: Pace, plain: float, behind: int) -> bool:
-        """Tell whether reading `behind` tokens pays for who guesses at this pace; `plain` is a pass's cost.
+    def begin(self) -> None:
+        """Start an answer; the share seen in earlier ones counts for PRIOR tokens."""
+        self._length = 0
+        self._open, self._total = PRIOR * self._open / self._total, PRIOR
 
-        Who does not pay is tried now and then, for a small share of the time.
+    def affords(self, stats: SourceStats, plain: float, behind: int) -> bool:
+        """Tell whether reading `behind` tokens pays for the source of `stats`.
+
+        `plain` is the seconds of a one-token pass. A source that does not pay is tried now and then, for a
+        small share of the time.
         """
-        price = behind * (pace.reading if pace.reading is not None else pace.cost / A_GUESS)
-        if not pace.pays:
+        per_token = stats.prefill_cost if stats.prefill_cost is not None else stats.cost / TOKENS_PER_GUESS
+        price = behind * per_token
+        if not stats.pays:
             return price <= PROBED * self.waited
-        ahead = max(self.usual - self._said, self._said)
-        return price <= ahead * self._asked / self._told * max(plain - 1 / pace.rate, 0.0)
+        ahead = max(self.usual_length - self._length, self._length)
+        return price <= ahead * self._open / self._total * max(plain - 1 / stats.rate, 0.0)
 
-    def learn(self, tokens: int, seconds: float, asked: bool, ended: bool) -> None:
-        """Take in a round: its tokens and seconds, and whether a draft model was what could have led it."""
-        self._said += tokens
+    def learn(self, tokens: int, seconds: float, open_to_draft: bool, finished: bool) -> None:
+        """Take in a step, and whether a draft model could have led it."""
+        self._length += tokens
         self.waited += seconds
         fade = KEPT**tokens
-        self._told = fade * self._told + tokens
-        self._asked = fade * self._asked + tokens * asked
-        if ended:
-            self.usual += LEARNED * (self._said - self.usual)
-            self._asked, self._told = HELD * self._asked / self._told, HELD
-            self._said = 0
+        self._total = fade * self._total + tokens
+        self._open = fade * self._open + tokens * open_to_draft
+        if finished:
+            self.usual_length += LEARNED * (self._length - self.usual_length)

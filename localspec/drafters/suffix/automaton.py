@@ -1,4 +1,4 @@
-"""All texts so far, so that the longest earlier match of a text's end, and what followed it, is at hand."""
+"""A suffix automaton of all texts so far: the longest earlier match of a text's end, and what followed it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 
 from localspec.core.types import Tokens, shared_prefix
 
-LATER = 2  # the latest continuation is the best one unless another is more than so many times as frequent
-DEPTH = 64  # ends of a text, longest first, whose continuation is counted: bounds what a token costs
+LATER = 2  # the latest continuation is the best, unless another is more than this many times as frequent
+DEPTH = 64  # ends of a text, longest first, whose continuation is counted: bounds the cost of a token
 
 
 class Automaton:
-    """The suffix automaton of texts that share their beginnings, and how often each token followed.
+    """The suffix automaton of texts with common beginnings, with counts of each continuation.
 
-    A state stands for strings that end at the same places; its longest has `length` tokens, and `link` leads
-    to the state of its longest end that ends elsewhere too. Blumer et al. 1985, grown online; of several
-    texts as in Mohri et al. 2009. State 0 is that of the empty text. Edges lie in arrays of their own:
-    `best` is a state's latest edge unless another is much more frequent, -1 without any; `more` has the edges
-    by token of states with at least two. Counts reach up to the DEPTH longest states that end a text: in a
-    text of one token again and again, short matches are counted too seldom.
+    A state stands for the strings that end at the same positions; its longest has `length` tokens, and `link`
+    leads to the state of its longest suffix that also ends elsewhere. Grown online as in Blumer et al. 1985,
+    for several texts as in Mohri et al. 2009. State 0 is the empty text. Edges lie in arrays of their own:
+    `best` is a state's latest edge unless another is much more frequent, -1 without edges; `more` holds the
+    edges by token of states with at least two. Only the DEPTH longest states that end a text are counted: in
+    a text that repeats one token, short matches are counted too rarely.
     """
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Automaton:
         self.more: dict[int, dict[int, int]] = {}
 
     def add(self, last: int, token: int) -> int:
-        """Return the state of the text that is the one of state `last` and `token`; count the token."""
+        """Append `token` to the text of state `last`, count it, and return the new state."""
         edge = self.edge(last, token)
         state = self._exact(last, token, edge) if edge >= 0 else self._grow(last, token)
         self._count(last, token)
         return state
 
     def known(self, state: int) -> int:
-        """Return the state of the longest end that something followed, 0 when nothing did."""
+        """Return the state of the longest suffix with a continuation, 0 without one."""
         while state and self.total[state] == 0:
             state = self.link[state]
         return state
@@ -57,7 +57,7 @@ class Automaton:
         return state
 
     def _exact(self, at: int, token: int, edge: int) -> int:
-        """Return the state whose longest string is that of `at` and `token`, split off if need be."""
+        """Return the state whose longest string is that of `at` plus `token`, splitting one off if needed."""
         target, length = self.target[edge], self.length[at] + 1
         if self.length[target] == length:
             return target
@@ -82,7 +82,7 @@ class Automaton:
     def _count(self, last: int, token: int) -> None:
         count, total, best, link, tokens = self.count, self.total, self.best, self.link, self.token
         for _ in range(DEPTH):
-            if last <= 0:  # what follows the empty text is of no use
+            if last <= 0:  # continuations of the empty text are useless
                 return
             edge = best[last]
             total[last] += 1
@@ -96,7 +96,7 @@ class Automaton:
             last = link[last]
 
     def edge(self, state: int, token: int) -> int:
-        """Return the edge of `state` with `token`, -1 when there is none."""
+        """Return the edge of `state` with `token`, -1 without one."""
         best = self.best[state]
         if best < 0 or self.token[best] == token:
             return best
@@ -130,10 +130,10 @@ class Automaton:
 
 
 class Walk:
-    """A place in an automaton behind a text, which may go on with tokens that are not taken in.
+    """A position in an automaton, which may advance by tokens that are not added to it.
 
-    `length` is that of the longest match there that something followed, `evidence` that of its part which
-    was not guessed from this very match.
+    `length` is the length of the longest match with a continuation, `evidence` the length of its part that
+    was not itself guessed from this match.
     """
 
     def __init__(self, automaton: Automaton, state: int) -> None:
@@ -142,13 +142,13 @@ class Walk:
         self.length = self.evidence = automaton.length[self.state]
 
     def best(self) -> tuple[int, int, int]:
-        """Return what best follows, how often it did, and how often anything did; 0 times after no match."""
+        """Return the best continuation, its count and the count of all; both counts are 0 without a match."""
         automaton, state = self._automaton, self.state
         edge = automaton.best[state]
         return automaton.token[edge], automaton.count[edge] if state else 0, automaton.total[state]
 
     def go(self, token: int, *, copied: bool = False) -> None:
-        """Go on with `token` to the longest match with it at its end; is it `copied` from this very match?"""
+        """Advance by `token` to the longest match that ends with it; `copied` if it was guessed here."""
         automaton, state = self._automaton, self.state
         while (edge := automaton.edge(state, token)) < 0 and state:
             state = automaton.link[state]
@@ -160,14 +160,13 @@ class Walk:
 
 
 class Texts:
-    """An automaton of the current text and of earlier ones, at most about `most` tokens in all.
+    """An automaton of the current text and of earlier ones, of about `max_tokens` tokens in all.
 
-    When they are more, the older half is forgotten, and so is the beginning of a text that is longer than
-    half of `most`.
+    Beyond that the older half is dropped, and so is the beginning of a text longer than half of the limit.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_tokens: int) -> None:
+        self._max = max_tokens
         self._clear()
 
     def _clear(self) -> None:
@@ -178,9 +177,9 @@ class Texts:
 
     def _begin(self) -> None:
         self._text: list[int] = []
-        self._states = [0]  # after each number of tokens from `_skipped` on
+        self._states = [0]  # after each token from `_skipped` on
         self._skipped = 0
-        self._own = 0  # where the tokens begin that no earlier text has
+        self._own = 0  # the position from which tokens are in no earlier text
 
     def add(self, texts: Iterable[Sequence[int]]) -> None:
         """Take in earlier texts."""
@@ -190,11 +189,11 @@ class Texts:
                 self._read(0, text)
 
     def follow(self, tokens: Tokens) -> int:
-        """Take in `tokens` as the current text and return its state; what differs is kept as earlier text."""
+        """Make `tokens` the current text and return its state; what they replace becomes an earlier text."""
         with self._whole():
             self._go_on(tokens)
             read = self._skipped + len(self._states) - 1
-            if self._held + len(tokens) - read > self._most:
+            if self._held + len(tokens) - read > self._max:
                 self._forget()
                 read = self._skipped
             self._states += self._read(self._states[-1], self._text[read:])
@@ -202,7 +201,7 @@ class Texts:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Forget everything when an interrupt may have come between two arrays."""
+        """Drop everything if an interrupt may have come between two arrays."""
         try:
             yield
         except BaseException:
@@ -210,7 +209,7 @@ class Texts:
             raise
 
     def _go_on(self, tokens: Tokens) -> None:
-        """Make `tokens` the current text. Nearly always it has grown: one comparison of lists, no copy."""
+        """Make `tokens` the current text. Usually it has only grown: one comparison of lists, no copy."""
         known = len(self._text)
         self._text += tokens[known:]
         if self._text != tokens:
@@ -219,7 +218,7 @@ class Texts:
             self._text += tokens[len(self._text) :]
 
     def _end(self, same: int) -> None:
-        """Make the current text an earlier one, and its first `same` tokens the current text."""
+        """Turn the current text into an earlier one, and its first `same` tokens into the current text."""
         if same == len(self._text):
             return
         own = self._text[max(self._own, self._skipped) :]
@@ -232,9 +231,9 @@ class Texts:
         self._own = same
 
     def _forget(self) -> None:
-        """Begin anew with the latest of the earlier texts that leave room for the current one."""
+        """Start over with the latest earlier texts that leave room for the current one."""
         text, earlier = self._text, self._earlier
-        room = self._most // 2 - len(text)
+        room = self._max // 2 - len(text)
         latest: list[array[int]] = []
         while earlier and len(earlier[-1]) <= room:
             latest.append(earlier.pop())
@@ -242,10 +241,10 @@ class Texts:
         self._clear()
         self.add(reversed(latest))
         self._text = text
-        self._skipped = max(0, len(text) - self._most // 2)
+        self._skipped = max(0, len(text) - self._max // 2)
 
     def _read(self, state: int, tokens: Sequence[int]) -> list[int]:
-        """Return the states after each of `tokens` behind the text of `state`."""
+        """Append `tokens` to the text of `state`; return the state after each."""
         states = []
         for token in tokens:
             state = self.automaton.add(state, token)

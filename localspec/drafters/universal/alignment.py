@@ -1,4 +1,4 @@
-"""One text in the tokens of two vocabularies: what they share is its bytes."""
+"""Keeps one text in the tokens of two vocabularies, aligned by bytes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from bisect import bisect_left, bisect_right
 from localspec.core.types import Tokens, shared_prefix
 from localspec.formats.tokenizer.token_bytes import MARK, Translation, Vocabulary
 
-WINDOW = 256  # bytes to look back for a place where words are cut, whatever stands around it
+WINDOW = 256  # bytes to search backwards for a word boundary that any tokenizer respects
 BLANKS = b" \t\n\r\x0b\x0c"
 
 
-class Spelling:
-    """A text in one vocabulary: its tokens, its bytes, and the place in them where each token ends."""
+class TokenizedText:
+    """A text in one vocabulary: its tokens, its bytes, and the byte where each token ends."""
 
     def __init__(self, vocabulary: Vocabulary, first: Tokens = ()) -> None:
         self.tokens = list(first)
@@ -28,7 +28,7 @@ class Spelling:
         self.tokens += tokens
 
     def write(self, text: bytes) -> None:
-        """Append what the vocabulary makes of `text`."""
+        """Tokenize and append `text`."""
         self.add(self._vocabulary.encode(text))
 
     def keep(self, count: int) -> None:
@@ -42,13 +42,13 @@ class Spelling:
         return self.ends[-1] if self.ends else 0
 
     def cut(self, at: int, text: bytes | bytearray) -> int:
-        """Return how many tokens end at the last place, up to byte `at`, where any vocabulary cuts words.
+        """Return how many tokens end at the last word boundary, up to byte `at`, that any tokenizer respects.
 
-        `text` is that of the tokens up to there, and may go on otherwise. Without such a place in a window,
-        it is one where a character begins.
+        `text` equals that of the tokens up to `at`, and may differ after it. If none is found within WINDOW,
+        the boundary is one where a character begins.
         """
         count = bisect_right(self.ends, at)
-        least = bisect_left(self.ends, 1)  # what stands for nothing stays
+        least = bisect_left(self.ends, 1)  # tokens without text stay
         furthest = max(least, bisect_left(self.ends, at - WINDOW))
         for kept in range(count, furthest, -1):
             if between_words(text, self.ends[kept - 1], at):
@@ -59,10 +59,11 @@ class Spelling:
 
 
 def between_words(text: bytes | bytearray, at: int, seen: int) -> bool:
-    """Tell whether every known way to cut words cuts `text` at byte `at`, of which tokens show `seen` bytes.
+    """Tell whether every known pre-tokenizer splits `text` at byte `at`, of which `seen` bytes are known.
 
-    So it is before a blank after something else, beside a special token, and at the beginning of a line: but
-    blanks are cut otherwise where something follows, so the line's first character must have been seen.
+    They split before a blank that follows a non-blank, beside a special token, and at the beginning of a
+    line. Blanks at a line's beginning split differently if text follows, so its first character must be
+    known.
     """
     if at <= 0 or at >= len(text):
         return at <= 0
@@ -75,16 +76,16 @@ def between_words(text: bytes | bytearray, at: int, seen: int) -> bool:
 
 
 class Alignment:
-    """The target's text in the draft's tokens, kept in step as the text grows or changes.
+    """The target's text in the draft's tokens, updated as the text grows or changes.
 
-    Only what follows the last cut between words before a change is encoded anew. What the draft has written
-    itself stays as it is where the target agreed, so a cache over the draft's tokens keeps it.
+    Only the text after the last word boundary before a change is tokenized again. Tokens that the draft wrote
+    itself stay where the target agreed, so that the draft's KV cache keeps them.
     """
 
     def __init__(self, translation: Translation) -> None:
         self._translation = translation
-        self._held: tuple[Spelling, Spelling] | None = None  # none while they change: for interrupts
-        self.anew = 0  # how many tokens were not the draft's own when it last followed
+        self._held: tuple[TokenizedText, TokenizedText] | None = None  # also while they change
+        self.anew = 0  # tokens that were not the draft's own in the last `follow`
 
     def follow(self, tokens: Tokens) -> None:
         """Make `tokens` the text, in both vocabularies."""
@@ -102,54 +103,59 @@ class Alignment:
         self._held = (target, draft)
 
     def extend(self, token: int, instead: int = 0) -> None:
-        """Let the draft go on with `token` of its own, which takes the place of the last `instead` tokens."""
+        """Append the draft's own `token`, replacing its last `instead` tokens."""
         target, draft = self._take()
         draft.keep(len(draft.tokens) - instead)
         draft.add([token])
         self._held = (target, draft)
 
     @property
-    def draft(self) -> Spelling:
-        """The text, and what the draft wrote after it, in the draft's tokens."""
+    def draft(self) -> TokenizedText:
+        """The text and the draft's continuation of it, in the draft's tokens."""
         assert self._held is not None
         return self._held[1]
 
     @property
-    def target(self) -> Spelling:
+    def target(self) -> TokenizedText:
         """The text in the target's tokens."""
         assert self._held is not None
         return self._held[0]
 
-    def _take(self) -> tuple[Spelling, Spelling]:
-        """Return both texts and forget them, so that an interrupt leaves no false claim."""
+    def _take(self) -> tuple[TokenizedText, TokenizedText]:
+        """Return both texts and forget them, so that an interrupt leaves no wrong state."""
         held, self._held = self._held, None
         translation = self._translation
-        return held or (Spelling(translation.target), Spelling(translation.draft, translation.first))
+        return held or (
+            TokenizedText(translation.target),
+            TokenizedText(translation.draft, translation.first),
+        )
 
 
 class Continuation:
-    """What the draft writes after a text, in the target's tokens, as far as their ends are certain."""
+    """The draft's continuation of a text in the target's tokens, as far as their ends are certain."""
 
     def __init__(self, alignment: Alignment, translation: Translation) -> None:
         self._alignment = alignment
         self._translation = translation
         target = alignment.target
         self._from = target.ends[count - 1] if (count := target.cut(target.end, target.text)) else 0
-        self.at = target.end  # bytes that are translated
+        self.at = target.end  # bytes translated so far
 
     def tokens(self) -> list[int] | None:
-        """Return the target's tokens for what is written and not yet taken; an unfinished character waits.
+        """Return the target's tokens for the text not yet taken, without an unfinished character.
 
-        None when what was taken has turned out to be cut otherwise: nothing after it can stand.
+        None if the taken tokens turn out to be tokenized differently: no guess after them can be accepted.
         """
         found = self._after(self._text())
-        if found is None and self.at == self._alignment.target.end:  # the target cut its own text otherwise
+        if (
+            found is None and self.at == self._alignment.target.end
+        ):  # the target tokenized its own text differently
             self._from = self.at
             found = self._after(self._text())
         return found
 
     def _text(self) -> bytes:
-        """Return the text from where it is cut anew, and what is written after it in whole characters."""
+        """Return the text to tokenize again, and the whole characters written after it."""
         target = self._alignment.target
         written = self._written()
         return bytes(target.text[self._from :]) + written[max(0, self._from - target.end) : whole(written)]
@@ -158,7 +164,7 @@ class Continuation:
         return bytes(self._alignment.draft.text[self._alignment.target.end :])
 
     def _after(self, text: bytes) -> list[int] | None:
-        """Return the target's tokens of `text` from the translated byte on, None when none begins there."""
+        """Return the target's tokens of `text` from the translated byte on, None if no token begins there."""
         target = self._translation.target
         tokens, at = target.encode(text), self._from
         for count, token in enumerate(tokens):
@@ -168,29 +174,29 @@ class Continuation:
         return [] if at <= self.at else None
 
     def take(self, token: int, alone: bool = False) -> int:
-        """Take `token` as translated; return where its bytes end in the text.
+        """Take `token` as translated; return the byte where it ends in the text.
 
-        What follows one that was taken `alone` is cut for itself.
+        Text after a token taken `alone` is tokenized separately.
         """
         self.at += len(self._translation.target.bytes_of(token))
         self._from = self.at if alone else self._from
         return self.at
 
     def openness(self, tokens: Tokens) -> float:
-        """Return how likely `tokens`, all that is written and not yet taken, become one longer token."""
+        """Return the probability that `tokens`, all text not yet taken, become one longer token."""
         ends = self._alignment.draft.ends
         within = ends[bisect_right(ends, self.at) - 1] != self.at
         return self._translation.open_in_target.openness(tokens, within)
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether the draft stands within a character."""
+        """Tell whether the draft ends within a character."""
         written = self._written()
         return whole(written) < len(written)
 
 
 def whole(text: bytes) -> int:
-    """Return how many bytes of `text` stand before a character of UTF-8 that its end leaves unfinished."""
+    """Return the number of bytes of `text` before an unfinished UTF-8 character at its end."""
     for back in range(1, min(3, len(text)) + 1):
         byte = text[-back]
         if byte < 0x80 or byte >= 0xF8:

@@ -1,4 +1,4 @@
-"""Guesses of a smaller model that has another vocabulary."""
+"""Guesses of a smaller model with another vocabulary."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from localspec.drafters.universal.alignment import Alignment, Continuation
 from localspec.formats.tokenizer.token_bytes import Translation
 from localspec.plugins import Option
 
-PASSES = 8  # of the draft for one guess at most
-OPEN = 0.05  # how likely a token may become a longer one of the target's and is guessed all the same
-HEAL = 0.2  # how likely the draft's own last tokens must become a longer one to be asked for again
+PASSES = 8  # of the draft model for one guess at most
+OPEN = 0.05  # highest probability that a guessed token becomes a longer one of the target's
+HEAL = 0.2  # probability that the draft's last tokens become a longer one, above which it writes them again
 LAST = 3  # such tokens at most
-SURE = 0.5  # of its likeliest token, and it is guessed in a sampled text too
+SURE = 0.5  # probability above which the draft's most likely token is guessed in a sampled text, too
 
 
 class UniversalDraft(Drafter):
-    """Guesses with a draft model of another family: its text is translated into the target's tokens.
+    """Guesses with a draft model of another family, whose text is translated into the target's tokens.
 
-    A greedy draft writes its own tokens, and what they say is cut as the target cuts it (Universal Assisted
-    Generation, here by bytes). So does one that is sampled, where it is sure of its token; elsewhere it draws
-    from the tokens that both models have, and its probabilities are kept (token-level intersection; Timor et
-    al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
-    Vocabularies"). Both keep the target's distribution: a token that was not drawn is a point mass.
+    A greedy draft writes its own tokens, and their text is tokenized as the target does it (Universal
+    Assisted Generation, here by bytes). A sampled draft does the same where it is confident; elsewhere it
+    samples from the tokens that both models have, with probabilities (token-level intersection; Timor et al.
+    2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
+    Vocabularies"). Both keep the target's distribution: a token that was not sampled is a point mass.
     """
 
     translates = "always"
@@ -54,13 +54,14 @@ class UniversalDraft(Drafter):
         self._alignment = Alignment(translation)
         self._cursor = Cursor(engine.session())
         of_target, of_draft = translation.shared
-        there = (of_target < self._vocab) & (of_draft < engine.vocab)  # a tokenizer may have more than rows
+        # a tokenizer may have more tokens than the logits
+        there = (of_target < self._vocab) & (of_draft < engine.vocab)
         self._shared = of_target[there], of_draft[there]
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess | LazyGuess]:
-        """Offer the draft's continuation in the target's tokens, as far as its own context goes.
+        """Yield the draft's continuation in the target's tokens, up to its own context length.
 
-        What a pass says beyond one of the target's tokens are free guesses after it.
+        If a pass writes more than one of the target's tokens, the others follow as free guesses.
         """
         self._alignment.follow(tokens)
         return self._steps(list(tokens), sampler)
@@ -70,7 +71,7 @@ class UniversalDraft(Drafter):
         return 0 < len(self._alignment.draft.tokens) <= self._engine.context
 
     def _row(self) -> Row:
-        """Return the draft's logits [vocab] after what is written."""
+        """Return the draft's logits [vocab] after its text."""
         row: Row = self._cursor.read(self._alignment.draft.tokens)[0]
         return row
 
@@ -107,14 +108,14 @@ class UniversalDraft(Drafter):
             yield from ready()
 
     def _writes(self, sure: float, sampler: Sampler) -> bool:
-        """Tell whether a token that the draft is `sure` of is guessed for certain, not drawn."""
+        """Tell whether a token of probability `sure` is written rather than sampled."""
         return sampler.sampling.greedy or sure >= SURE or not len(self._shared[0])
 
     def _heal(self, writing: _Writing, sampler: Sampler) -> None:
-        """Let the draft write a longer token in place of its last ones, where it would have.
+        """Replace the draft's last tokens by a longer one if the draft would have written that.
 
-        The target may end a token where the draft would go on, as in a line's end before the blanks of the
-        next line. A model reads there that no blank follows, if it never saw the two apart.
+        The target may end a token where the draft's continues, as a line's end before the blanks of the next
+        line. A model that never saw the two apart infers from the shorter token that no blank follows.
         """
         tokens = self._alignment.draft.tokens
         if (count := self._open_end(tokens)) == 0:
@@ -128,7 +129,7 @@ class UniversalDraft(Drafter):
             writing.write(choices[best], sure, count)
 
     def _open_end(self, tokens: Tokens) -> int:
-        """Return how many of the last tokens the draft may rather write as a longer one."""
+        """Return how many of the last tokens the draft would probably write as a longer one."""
         bytes_of, open_ = self._translation.draft.bytes_of, self._translation.open_in_draft.openness
         counts = range(1, min(LAST, len(tokens) - 1) + 1)
         found = {count: open_(tokens[-count:]) for count in counts if all(map(bytes_of, tokens[-count:]))}
@@ -136,7 +137,7 @@ class UniversalDraft(Drafter):
         return count if count and found[count] > HEAL else 0
 
     def _likeliest(self, row: Row, text: Tokens, sampler: Sampler) -> tuple[int, float]:
-        """Return the draft's likeliest token after `text`, and its probability, from logits `row` [vocab]."""
+        """Return the draft's most likely token after `text`, with its probability, from logits `row`."""
         settings = sampler.sampling
         if settings.penalized or settings.logit_bias:
             of_target, of_draft = self._shared
@@ -145,13 +146,13 @@ class UniversalDraft(Drafter):
         return likeliest(row, sampler)
 
     def _drawn(self, row: Row, text: Tokens, sampler: Sampler) -> tuple[int, Guess]:
-        """Draw one of the tokens that both models have; return it in the draft's and in the target's."""
+        """Sample a token that both models have; return it in the draft's and in the target's vocabulary."""
         guess = sampler.guess(self._in_target(row), text)
         of_target, of_draft = self._shared
         return int(of_draft[np.searchsorted(of_target, guess.token)]), guess
 
     def _in_target(self, row: Row) -> Row:
-        """Return the draft's logits for the target's tokens [vocab]; what it does not have is never drawn."""
+        """Return the draft's logits for the target's tokens [vocab], -inf for those it does not have."""
         of_target, of_draft = self._shared
         found = np.full(self._vocab, -np.inf, np.float32)
         found[of_target] = row[of_draft]
@@ -159,28 +160,28 @@ class UniversalDraft(Drafter):
 
 
 def likeliest(row: Row, sampler: Sampler) -> tuple[int, float]:
-    """Return the place of the highest of logits `row`, and its probability at the answer's temperature."""
+    """Return the token of the highest logit in `row`, and its probability at the answer's temperature."""
     best, settings = int(row.argmax()), sampler.sampling
     warmth = np.float32(1.0 if settings.greedy else settings.temperature)
     return best, 1.0 / float(np.exp((row - row[best]) / warmth).sum())
 
 
 class _Writing:
-    """What a greedy draft writes in one round, and the guesses that are ready."""
+    """The text that a draft writes in one step, and the guesses ready from it."""
 
     def __init__(self, alignment: Alignment, translation: Translation) -> None:
         self._alignment = alignment
         self._translation = translation
         self._continuation = Continuation(alignment, translation)
-        self._sure: deque[tuple[int, float]] = deque()  # where a drafted token begins, how sure it is
+        self._sure: deque[tuple[int, float]] = deque()  # where a drafted token begins, and its probability
         self.ready: deque[Guess] = deque()
         self.count = 0
         self.ended = False
 
     def write(self, token: int, sure: float, instead: int = 0) -> None:
-        """Go on with a token of the draft, which is `sure` of it; what it completes is ready.
+        """Append a token of the draft with probability `sure`; the tokens that it completes are ready.
 
-        It takes the place of the last `instead` tokens of the text.
+        It replaces the last `instead` tokens of the text.
         """
         self.count += 1
         if not self._translation.draft.is_expressible(token):
@@ -191,10 +192,10 @@ class _Writing:
         if token in self._translation.stop_tokens:
             self.close()
         else:
-            self._settle(OPEN)
+            self._release(OPEN)
 
     def take(self, token: int, guess: Guess) -> None:
-        """Go on with a token of the draft that is, as `guess`, one of the target's; it is ready."""
+        """Append a token of the draft that the target has, too, as `guess`; it is ready."""
         self.count += 1
         self._alignment.extend(token)
         self._continuation.take(guess.token, alone=True)
@@ -203,30 +204,30 @@ class _Writing:
 
     @property
     def pending(self) -> bool:
-        """Tell whether something is written and not yet guessed."""
+        """Tell whether text is written and not yet guessed."""
         return self._alignment.draft.end > self._continuation.at
 
     def close(self) -> None:
-        """End the draft: all that it says in whole characters is ready, however likely it is to go on."""
-        self._settle(1.0)
+        """End the draft: all of its whole characters are ready, however likely their tokens are to grow."""
+        self._release(1.0)
         self.ended = True
 
-    def _settle(self, most: float) -> None:
-        """Make ready the tokens that become longer ones with a probability of at most `most`."""
+    def _release(self, limit: float) -> None:
+        """Make the tokens ready that become longer ones with a probability of at most `limit`."""
         tokens = self._continuation.tokens()
         if tokens is None:
             self.ended = True
             return
-        if most < 1 and self._continuation.unfinished:
+        if limit < 1 and self._continuation.unfinished:
             tokens = []
         for at, token in enumerate(tokens):
             open_ = self._continuation.openness(tokens[at:])
-            if open_ > most:
+            if open_ > limit:
                 break
             self.ready.append(Guess(token, None, self._confidence(token) * (1 - open_)))
 
     def _confidence(self, token: int) -> float:
-        """Take `token` as guessed; return how sure the draft was of all that begins in it."""
+        """Take `token` as guessed; return the joint probability of the drafted tokens that begin in it."""
         end = self._continuation.take(token)
         product = 1.0
         while self._sure and self._sure[0][0] < end:

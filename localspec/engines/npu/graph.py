@@ -1,4 +1,4 @@
-"""What Intel's NPU asks of a graph: a mask that float16 can hold, and weights with one scale a row."""
+"""What Intel's NPU requires of a graph: a mask within float16, and weights with one scale per row."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from localspec.formats.graph.paged import read_stateful
 
-HIDDEN = -65504.0  # the least finite float16: a padded row of -inf would have no softmax, and spoil the cache
+# The lowest finite float16: softmax of a padded row of -inf is undefined and would spoil the cache.
+HIDDEN = -65504.0
 PACKED = ("i4", "u4", "i8", "u8", "nf4")
-BETWEEN = ("Convert", "Multiply", "Subtract", "Reshape", "Transpose")  # a weight's codes and its product
+BETWEEN = ("Convert", "Multiply", "Subtract", "Reshape", "Transpose")  # from a weight's codes to its MatMul
 
 
 def read_static(graph: Path) -> Any:
-    """Return the openvino.Model of `graph` as the NPU plug-in takes it.
+    """Return the openvino.Model of `graph` as the NPU plug-in requires it.
 
     Raises BrokenModel for files that cannot be read and UnsupportedModel for a graph without a cache.
     """
@@ -25,7 +26,7 @@ def read_static(graph: Path) -> Any:
 
 
 def soften_mask(model: Any) -> None:
-    """Replace single numbers below HIDDEN by it: in float16 they are -inf."""
+    """Replace scalars below HIDDEN by it: in float16 they would be -inf."""
     from openvino import opset13 as ops
 
     for node in model.get_ops():
@@ -38,7 +39,7 @@ def soften_mask(model: Any) -> None:
 
 
 def group_wise(model: Any) -> str | None:
-    """Return the name of a weight with several scales a row, None when there is none."""
+    """Return the name of a weight with several scales per row, None without one."""
     for node in model.get_ops():
         if node.get_type_name() != "MatMul":
             continue

@@ -1,9 +1,9 @@
-"""A paged graph as OpenVINO's CPU plug-in has simplified it, kept on disk: the longer half of compiling.
+"""Compile cache: the paged graph as simplified by OpenVINO's CPU plug-in, the longer half of compiling.
 
-OpenVINO's own cache of compiled models writes such a graph and cannot load it again (2026.4: it drops the
-head sizes that paged attention asks for). So what it wrote is taken apart: the graph, with the head sizes
-beside it, and those constants that are not in the model's weights file already. What is read back is a graph
-like any other, of a fifth of the nodes, and compiles to the same kernels.
+OpenVINO's own model cache writes such a graph but cannot load it (2026.4: it drops the head sizes that paged
+attention needs). This module takes apart what it wrote: the graph, the head sizes, and the constants that are
+not already in the model's weights file. The result is a normal graph with a fifth of the nodes, and compiles
+to the same kernels.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 GRAPH, CONSTANTS, HEADS = "graph.xml", "constants.bin", "heads.json"
 ATTENTION = "PagedAttentionExtension"
-STAYS = "keep_const_precision_0"  # without it the plug-in widens four bits to eight, and sums up otherwise
-MOST = 4  # simplified graphs of one model
-LARGE = 4096  # bytes from which a constant is worth looking for in the weights file
+KEEP_PRECISION = "keep_const_precision_0"  # else the plug-in widens four bits to eight, which changes sums
+MAX_GRAPHS = 4  # of one model
+LARGE = 4096  # bytes from which a constant is searched for in the weights file
 ALIGNED = 64  # bytes
 
-_SHARED = "shared@"  # a constant of this name lies in the model's weights file, at the offset behind the @
+_SHARED = "shared@"  # prefix of constants in the model's weights file; the offset follows
 
 Bytes = NDArray[np.uint8]
 
@@ -47,16 +47,16 @@ def compiled(
     folder: Path,
     probe: Callable[[Any], NDArray[np.float32]],
 ) -> tuple[Any, list[Bytes]]:
-    """Compile the graph `source` for the CPU, from its simplified form in `folder` if that is there.
+    """Compile the graph `source` for the CPU, from its simplified form in `folder` if possible.
 
-    If it is not, it is made, and kept when both forms give the same `probe` bit for bit; where they do not,
-    it is not tried again. `threads` are settings that change nothing in a graph. Returns the compiled model,
-    and the mapped files that it needs.
+    Otherwise the simplified form is made, and kept if both forms give the same `probe` bit for bit; if they
+    do not, it is not tried again. `threads` are settings that do not change the graph. Returns the compiled
+    model and the mapped files that it needs.
 
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """
     kept = folder / _key(core, source, settings)
-    other = folder / f".{kept.name}.other"  # an earlier start found that it has another probe
+    other = folder / f".{kept.name}.other"  # marks a graph whose probe differs
     if kept.is_dir():
         with suppress(BrokenModel, RuntimeError):
             graph, mapped = read_simplified(core, kept, source.with_suffix(".bin"))
@@ -70,9 +70,9 @@ def compiled(
         new.mkdir()
         try:
             found, write = compile_and_take_apart(core, model, settings | threads, source, work)
-        except RuntimeError:  # perhaps it was the writing
+        except RuntimeError:  # writing the graph may have failed, so compile without it
             return core.compile_model(model, "CPU", settings | threads), []
-        with suppress(BrokenModel, RuntimeError, OSError, ValueError):  # OSError: another process was quicker
+        with suppress(BrokenModel, RuntimeError, OSError, ValueError):  # OSError: another process was faster
             write(new)
             graph, mapped = read_simplified(core, new, source.with_suffix(".bin"))
             if np.array_equal(probe(found), probe(core.compile_model(graph, "CPU", settings | threads))):
@@ -85,7 +85,7 @@ def compiled(
 
 
 def _key(core: Any, source: Path, settings: dict[str, str]) -> str:
-    """Name a model's simplified graph by all that it depends on."""
+    """Return a digest of all that a simplified graph depends on."""
     import openvino as ov
 
     device = [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
@@ -97,12 +97,12 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         found = path.stat()
     except OSError:
-        raise BrokenModel(f"`{path}` cannot be read", "Fetch the model again") from None
+        raise BrokenModel(f"`{path}` cannot be read", "Download the model again") from None
     return found.st_size, found.st_mtime_ns
 
 
 def _room(folder: Path, weights: int) -> bool:
-    """Tell whether there is memory to compile `weights` bytes twice, and disk to take the result apart."""
+    """Tell whether memory suffices to compile `weights` bytes twice, and disk to keep the result."""
     import psutil
 
     try:
@@ -114,9 +114,9 @@ def _room(folder: Path, weights: int) -> bool:
 
 
 def _make_room(folder: Path) -> None:
-    """Forget the oldest graphs of a model: each CPU, version and setting has its own."""
+    """Delete the oldest graphs of a model: each CPU, version and setting has its own."""
     graphs = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    for path in sorted(graphs, key=lambda path: path.stat().st_mtime)[: 1 - MOST]:
+    for path in sorted(graphs, key=lambda path: path.stat().st_mtime)[: 1 - MAX_GRAPHS]:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -125,8 +125,8 @@ def compile_and_take_apart(
 ) -> tuple[Any, Callable[[Path], None]]:
     """Compile a paged `model` for the CPU and let OpenVINO write its simplified graph into the folder `work`.
 
-    Returns the compiled model, and what writes GRAPH, CONSTANTS and HEADS into a folder; `source` is the
-    graph's own xml, with its weights beside it. Raises RuntimeError as compiling does.
+    Returns the compiled model, and a function that writes GRAPH, CONSTANTS and HEADS into a folder. `source`
+    is the graph's own xml file, with its weights beside it. Raises RuntimeError as compiling does.
     """
     heads = {node.get_friendly_name(): _sizes(node) for node in _attention(model)}
     texts: list[bytes] = []
@@ -153,16 +153,15 @@ def compile_and_take_apart(
 
 
 def read_simplified(core: Any, folder: Path, weights: Path) -> tuple[Any, list[Bytes]]:
-    """Return the openvino.Model that was kept in `folder`, and the mapped files that its constants view.
+    """Return the openvino.Model kept in `folder`, and the mapped files that its constants view.
 
-    They must stay mapped as long as the model, or what was compiled of it, is used.
-
-    Raises BrokenModel when it is not whole.
+    The files must stay mapped as long as the model, or a compiled model made from it, is used. Raises
+    BrokenModel for a damaged folder.
     """
     import openvino as ov
     from openvino import opset13 as ops
 
-    core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plug-in, whose operators the graph has
+    core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plug-in, whose operators the graph uses
     try:
         heads = json.loads((folder / HEADS).read_text())
         own, content = _mapped(folder / CONSTANTS), _mapped(weights)
@@ -177,12 +176,12 @@ def read_simplified(core: Any, folder: Path, weights: Path) -> tuple[Any, list[B
             for key, value in heads[node.get_friendly_name()].items():
                 node.get_rt_info()[key] = value
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise BrokenModel(f"`{folder}` is not whole: {error}") from None
+        raise BrokenModel(f"`{folder}` is incomplete: {error}") from None
     for node in model.get_ops():
         if node.get_type_name() == "Constant" and node.get_element_type().bitwidth < 8:
-            node.get_rt_info()[STAYS] = True
+            node.get_rt_info()[KEEP_PRECISION] = True
     for parameter in model.get_parameters():
-        if "_cache." in parameter.get_friendly_name():  # the plug-in chooses its layout when it compiles
+        if "_cache." in parameter.get_friendly_name():  # the plug-in chooses the layout when it compiles
             parameter.set_element_type(ov.Type.dynamic)
             parameter.set_partial_shape(ov.PartialShape([-1] * 4))
     model.validate_nodes_and_infer_types()
@@ -199,7 +198,7 @@ def _sizes(node: Any) -> dict[str, int]:
 
 
 def _share(graph: Element, constants: Bytes, source: Path, rest: Path) -> None:
-    """Point each constant of `graph` at the weights file that has its bytes; write the others to `rest`."""
+    """Point constants of `graph` at the weights file if it has their bytes; write the others to `rest`."""
     weights = _mapped(source.with_suffix(".bin"))
     places, largest = _places(source), 0
     with rest.open("wb") as file:
@@ -215,7 +214,7 @@ def _share(graph: Element, constants: Bytes, source: Path, rest: Path) -> None:
                 layer.set("name", f"{_SHARED}{found}")
                 _data(layer).set("offset", "0")
                 largest = max(largest, len(content))
-        file.truncate(max(largest, file.tell()))  # the reader wants every constant within this file
+        file.truncate(max(largest, file.tell()))  # the reader requires every constant within this file
 
 
 def _same(weights: Bytes, at: int, content: Bytes) -> bool:
@@ -224,7 +223,7 @@ def _same(weights: Bytes, at: int, content: Bytes) -> bool:
 
 
 def _places(source: Path) -> dict[int, list[int]]:
-    """Return where the large constants of a graph lie in its weights file, by their size."""
+    """Return the offsets of a graph's large constants in its weights file, by size."""
     found: dict[int, list[int]] = {}
     for layer in _constants(ElementTree.parse(source).getroot()):
         place = _place(layer)

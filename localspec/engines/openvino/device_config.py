@@ -1,6 +1,6 @@
-"""Where an OpenVINO graph runs, and all that differs from device to device: settings, and the cache's memory.
+"""The device of an OpenVINO graph: its compile settings, and the memory of its KV cache.
 
-GPUs were not at hand: what is said about them is the library's documentation, tried on a stand-in.
+Not tested on GPU hardware: the GPU settings follow OpenVINO's documentation and were tried on a stand-in.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import Any
 
 from localspec.errors import UnknownDevice
 
-GROUP = 32  # activations that share an int8 scale on a CPU; a GPU computes in float16 and rounds none
-SENSITIVE = 400_000_000  # bytes of weights below which rounding activations changes the text beyond near ties
+GROUP = 32  # activations that share an int8 scale on a CPU; a GPU computes in float16
+SENSITIVE = 400_000_000  # bytes of weights below which int8 activations change the text beyond near ties
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device by its real name, and how its memory is used."""
+    """A device by the name of an existing one."""
 
     device: str
 
     @property
     def on_card(self) -> bool:
-        """Tell whether the cache lies in a GPU's memory."""
+        """Tell whether the KV cache lies in a GPU's memory."""
         return self.device.startswith("GPU")
 
     def settings(self, precision: str, kv: str, group: int, weighs: int) -> dict[str, str]:
-        """Return what the graph is compiled with; "auto" and -1 are the choices for this device and model.
+        """Return the compile settings; "auto" and -1 stand for the choices for this device and model.
 
         `weighs` is the bytes of the model's weights: small models keep their activations in float32.
         """
@@ -39,15 +39,15 @@ class Placement:
             "KV_CACHE_PRECISION": "i8" if self.on_card and kv == "u8" else kv,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(own if group < 0 else group),
         }
-        if kv == "u8" or not self.on_card:  # by channel a rewind would leave a trace
+        if kv == "u8" or not self.on_card:  # a cache quantized by channel cannot be rewound exactly
             found["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"
         return found
 
     def cache(self, compiled: Any, element: Any, shape: list[int], old: Any = None, kept: int = 0) -> Any:
-        """Return a cache tensor of `shape`, the first `kept` blocks of it those of `old`.
+        """Return a cache tensor of `shape` with the first `kept` blocks of `old`.
 
-        A card's memory has no rows that could be copied in place: they go through the computer's, whenever a
-        cache doubles.
+        A GPU's memory cannot be copied block by block: the blocks pass through main memory when a cache
+        doubles.
         """
         import openvino as ov
 
@@ -62,7 +62,7 @@ class Placement:
         return there
 
     def _in_reach(self, tensor: Any, element: Any, shape: list[int]) -> Any:
-        """Return the tensor itself, or a copy in the computer's memory of one that a card holds."""
+        """Return the tensor, or a copy in main memory of one on a GPU."""
         if not self.on_card:
             return tensor
         import openvino as ov
@@ -73,10 +73,10 @@ class Placement:
 
 
 def place(core: Any, device: str) -> Placement:
-    """Return where `device` is: `GPU` and `AUTO` stand for one of those that are there.
+    """Return the placement for `device`; `GPU` and `AUTO` stand for an existing device.
 
-    `AUTO` is a discrete GPU, else an integrated one, else the CPU; `AUTO:GPU,CPU` the first of the list that
-    is there. Raises UnknownDevice, naming those there are.
+    `AUTO` is a discrete GPU, else an integrated one, else the CPU; `AUTO:GPU,CPU` is the first existing
+    device of the list. Raises UnknownDevice, naming the existing ones.
     """
     there: list[str] = core.available_devices
     family, _, wished = device.partition(":")
@@ -91,7 +91,7 @@ def place(core: Any, device: str) -> Placement:
 
 
 def _named(core: Any, wish: str, there: list[str]) -> list[str]:
-    """Return the devices that a name stands for, discrete GPUs before integrated ones."""
+    """Return the devices of a name or family, discrete GPUs before integrated ones."""
     if wish in there:
         return [wish]
     family = [name for name in there if name.split(".")[0] == wish]

@@ -1,4 +1,4 @@
-"""OpenVINO: an IR over a paged KV cache, so that a rewind is free and bit-exact."""
+"""OpenVINO: an IR with a paged KV cache, which makes a rewind free and bit-exact."""
 
 from __future__ import annotations
 
@@ -10,36 +10,35 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, ExportableSession, HiddenStates, Session
-from localspec.core.sessions import SplitSession, States
+from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.page_release import read_once
 from localspec.errors import BrokenModel, ContextFull, not_together
-from localspec.formats.files import context_of
+from localspec.formats.files import context_length
 from localspec.formats.graph import layer_split
-from localspec.library import compiled_folder
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
-FIRST_BLOCKS = 8  # blocks of a new session's cache; it doubles when they are full
+FIRST_BLOCKS = 8  # blocks of a new session's KV cache; doubled when full
 
 
 class OpenVino(Engine):
     """Runs an OpenVINO IR on a CPU or GPU; the weights are compiled once for all sessions.
 
-    Arithmetic on a CPU is float32, with int8 activations where a pass of a model of 400 MB or more has
-    several tokens: for a few tokens that is quicker than bfloat16. `group=0` keeps activations in float32,
-    and any width of a pass then gives the same text; smaller models, which rounding disturbs more, have it
-    anyway. The cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized
-    by channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight
-    in one of them. With that or with `hidden` a start takes longer: what is kept of compiled graphs for the
-    next one is kept of plain ones.
+    Arithmetic on a CPU is float32, with int8 activations in passes over several tokens of a model of 400 MB
+    or more: for a few tokens that is faster than bfloat16. `group=0` keeps activations in float32, and passes
+    of any width then give the same text; smaller models, which rounding disturbs more, have it by default.
+    The KV cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
+    channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight in one of
+    them. A start with `exit` or `hidden` takes longer, because only plain graphs are kept for the next start.
     """
 
     @signal_stack_kept()
     def __init__(
         self,
         model: Path,
+        cache: Path | None = None,
         *,
         device: Annotated[str, Option("CPU, GPU, GPU.1, AUTO")] = "CPU",
         threads: Annotated[int, Option("threads, 0 for OpenVINO's choice", least=0, most=1024)] = 0,
@@ -48,11 +47,13 @@ class OpenVino(Engine):
         group: Annotated[
             int,
             Option(
-                "activations that share an int8 scale, 0 for none, -1 for the model's", least=-1, most=65536
+                "activations that share an int8 scale, 0 for float32, -1 for the model's default",
+                least=-1,
+                most=65536,
             ),
         ] = -1,
-        exit: Annotated[int, Option("the layer that a draft may leave at, 0 for none", least=0)] = 0,
-        hidden: Annotated[bool, Option("show the last hidden states")] = False,
+        exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
+        hidden: Annotated[bool, Option("expose the last hidden states")] = False,
     ) -> None:
         import openvino as ov
 
@@ -66,9 +67,10 @@ class OpenVino(Engine):
         self.place = place(core, device)
         self.device = self.place.device
         self._graph = model / "openvino_model.xml"
+        self._cache = cache
         self._mapped: list[Any] = []
-        self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for passes over one token
-        self.context = context_of(model)
+        self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
+        self.context = context_length(model)
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
         try:
             settings = self.place.settings(precision, kv, group, self.weighs(model))
@@ -84,15 +86,12 @@ class OpenVino(Engine):
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
-        """Return the bytes of the weights file; what is packed takes as many as what it was packed from.
-
-        Raises BrokenModel without that file.
-        """
+        """Return the bytes of the weights file, as many as packed weights take; raises BrokenModel."""
         weights = path / "openvino_model.bin"
         try:
             return weights.stat().st_size
         except OSError:
-            raise BrokenModel(f"`{weights}` cannot be read", "Fetch the model again") from None
+            raise BrokenModel(f"`{weights}` cannot be read", "Download the model again") from None
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
@@ -101,16 +100,20 @@ class OpenVino(Engine):
         whole = self.parts[0]
         if len(whole.outputs) > 1:
             return OpenVinoHiddenSession(self, whole)
-        return (OpenVinoSession if self.place.on_card else OpenVinoPortableSession)(self, whole)
+        return (OpenVinoSession if self.place.on_card else OpenVinoExportableSession)(self, whole)
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
-        """Return what is around a pass over `count` tokens: the first over one, and over several, packs."""
+        """Return the context for a pass over `count` tokens.
+
+        OpenVINO packs the weights in the first pass over one token, and in the first over several; their
+        mapped pages are then released.
+        """
         first = (id(compiled), count == 1) not in self._packed
         self._packed.add((id(compiled), count == 1))
         return read_once(self._graph.with_suffix(".bin")) if first and self.device == "CPU" else nullcontext()
 
     def _cut(self, layer: int) -> Sequence[Any]:
-        """Return the graph cut after `layer`, or for 0 whole, with its last hidden states as an output."""
+        """Return the graph split after `layer`; for 0 the whole graph with its hidden states as an output."""
         from localspec.formats.graph.paged import read_all_rows, read_paged
 
         if not layer:
@@ -118,25 +121,27 @@ class OpenVino(Engine):
         return layer_split.split(read_all_rows(self._graph), layer)
 
     def _plain(self, core: Any, settings: dict[str, str], threads: dict[str, str]) -> Any:
-        """Compile the model; on a CPU from what an earlier start kept, or keep it for the next one."""
+        """Compile the model; on a CPU from the graph of an earlier start, or keep it for the next."""
         from localspec.engines.openvino import compile_cache
         from localspec.formats.graph.paged import read_paged
 
-        if self.device != "CPU":
+        if self.device != "CPU" or self._cache is None:
             return core.compile_model(read_paged(self._graph), self.device, settings | threads)
-        kept = compiled_folder(self._graph.parent) / "cpu"
-        found, self._mapped = compile_cache.compiled(core, self._graph, settings, threads, kept, self._probe)
-        return found
+        folder = self._cache / "cpu"
+        compiled, self._mapped = compile_cache.compiled(
+            core, self._graph, settings, threads, folder, self._probe
+        )
+        return compiled
 
     def _probe(self, compiled: Any) -> Logits:
-        """Return the rows [8, vocab] of a few tokens, read as a prompt, in a short pass and alone."""
+        """Return the logits [8, vocab] of a few tokens, read as a prompt, in a short pass and alone."""
         session = OpenVinoSession(self, compiled)
         passes = [[1, 2, 3, 4, 5], [6, 7], [8]]
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
 
 
 class Reader:
-    """A compiled graph or a part of one, and one text's blocks of keys and values in its layers."""
+    """A compiled graph or a part of one, and the KV cache blocks of one text."""
 
     def __init__(self, engine: OpenVino, compiled: Any) -> None:
         import openvino as ov
@@ -155,10 +160,7 @@ class Reader:
         self._blocks = 0
 
     def read(self, at: int, count: int, **inputs: Any) -> Any:
-        """Read `count` tokens from position `at` on, behind those that the cache holds.
-
-        Returns the first output, a view that holds until the next call.
-        """
+        """Read `count` tokens from position `at` on; return the first output, a view until the next call."""
         total = at + count
         blocks = -(-total // self.block)
         if blocks > self._blocks:
@@ -177,22 +179,22 @@ class Reader:
         return self.output(0)
 
     def output(self, number: int) -> Any:
-        """Return an output of the last pass, a view that holds until the next one."""
+        """Return an output of the last pass, a view until the next one."""
         return self._request.get_output_tensor(number).data
 
-    def saved(self, first: int, last: int) -> bytes:
-        """Return the keys and values of the tokens from `first` on and before `last`: whole blocks."""
+    def export_kv(self, first: int, last: int) -> bytes:
+        """Return the keys and values of the tokens [first, last): whole blocks."""
         blocks = slice(first // self.block, last // self.block)
         return b"".join(self._tensors[name].data[blocks].tobytes() for name in self._caches)
 
-    def load(self, piece: bytes, at: int, count: int) -> None:
-        """Hold `count` tokens from position `at` on that `saved` returned; raises ValueError for others."""
+    def import_kv(self, piece: bytes, at: int, count: int) -> None:
+        """Import `count` tokens at position `at` that `export_kv` returned; raises ValueError for others."""
         first, last = at // self.block, (at + count) // self.block
         if last > self._blocks:
             self._grow(last, kept=first)
         parts = [self._tensors[name].data[first:last] for name in self._caches]
         if sum(part.nbytes for part in parts) != len(piece):
-            raise ValueError(f"{len(piece)} bytes are no piece of {count} tokens")
+            raise ValueError(f"{len(piece)} bytes are not the KV cache of {count} tokens")
         start = 0
         for part in parts:
             part[:] = np.frombuffer(piece, part.dtype, part.size, start).reshape(part.shape)
@@ -204,7 +206,7 @@ class Reader:
                 self._request.set_tensor(name, self._ov.Tensor(array))
 
     def _grow(self, needed: int, kept: int) -> None:
-        """Make room for `needed` blocks or twice the present ones, at most the context; `kept` are in use."""
+        """Grow to `needed` blocks or twice the present number, up to the context; `kept` are in use."""
         most = -(-self._engine.context // self.block)
         blocks = min(max(needed, 2 * self._blocks, FIRST_BLOCKS), most)
         for name, port in self._caches.items():
@@ -217,7 +219,7 @@ class Reader:
 
 
 class OpenVinoSession(Session):
-    """One text in a graph as a whole."""
+    """One text in a whole graph."""
 
     def __init__(self, engine: OpenVino, compiled: Any) -> None:
         self._context = engine.context
@@ -242,31 +244,31 @@ class OpenVinoSession(Session):
         return logits.reshape(-1, self._vocab)[:rows]
 
     def rewind(self, length: int) -> int:
-        """Keep at most `length` tokens; the rows behind them are written over by the next pass."""
+        """Keep at most `length` tokens; the next pass overwrites the rest."""
         self._length = min(length, self._length)
         return self._length
 
 
-class OpenVinoPortableSession(OpenVinoSession, ExportableSession):
-    """One text whose cache lies in the computer's own memory."""
+class OpenVinoExportableSession(OpenVinoSession, ExportableSession):
+    """One text whose KV cache lies in main memory."""
 
-    chunk = 128  # read as fast as 256, and more of two texts that begin alike is the same
+    chunk = 128  # as fast as 256, and texts with a common prefix share more chunks
 
     @property
-    def grain(self) -> int:
-        """Tokens of a block of the cache."""
+    def block_size(self) -> int:
+        """Tokens of a block of the KV cache."""
         return self._reader.block
 
-    def saved(self, first: int, last: int) -> bytes:
+    def export_kv(self, first: int, last: int) -> bytes:
         """Return the keys and values of these tokens."""
-        return self._reader.saved(first, last)
+        return self._reader.export_kv(first, last)
 
-    def load(self, piece: bytes, count: int) -> None:
+    def import_kv(self, piece: bytes, count: int) -> None:
         """Append tokens by their keys and values."""
         total = self._length + count
         if total > self._context:
             raise ContextFull(total, self._context)
-        self._reader.load(piece, self._length, count)
+        self._reader.import_kv(piece, self._length, count)
         self._length = total
 
 
@@ -275,7 +277,7 @@ class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):
 
     def __init__(self, engine: OpenVino, compiled: Any) -> None:
         super().__init__(engine, compiled)
-        self._states = States()
+        self._states = HiddenStateBuffer()
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return a view [rows, vocab] on the request's output."""
@@ -290,7 +292,7 @@ class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):
 
 
 class OpenVinoSplitSession(SplitSession):
-    """One text in a graph of three parts, of which the first may read ahead and be left for the last."""
+    """One text in a graph of three parts: the first may read ahead, and the last makes logits of either."""
 
     def __init__(self, engine: OpenVino) -> None:
         super().__init__(engine.context, engine.vocab)
@@ -300,7 +302,7 @@ class OpenVinoSplitSession(SplitSession):
         return list(self._parts.first.read(at, len(tokens), input_ids=np.array(tokens, np.int64)).copy())
 
     def _rest(self, hidden: Sequence[Any], at: int, rows: int) -> Logits:
-        ids = np.zeros(len(hidden), np.int64)  # some graphs ask their number
+        ids = np.zeros(len(hidden), np.int64)  # some graphs need their number
         last = self._parts.rest.read(at, len(hidden), hidden=np.stack(hidden), input_ids=ids)
         return self._leave(last[len(hidden) - rows :])
 

@@ -1,4 +1,4 @@
-"""The pages of a mapped file: what was copied out of it need not stay in memory."""
+"""Releases the pages of mapped weights that OpenVINO has copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-EVERY = 0.1  # seconds between two looks while a file is read
+EVERY = 0.1  # seconds between two sweeps while a file is read
 DONT_NEED = 4  # MADV_DONTNEED
 MAPS = Path("/proc/self/maps")
 
@@ -18,10 +18,10 @@ Span = tuple[int, int]  # of addresses
 
 @contextmanager
 def read_once(file: Path) -> Iterator[None]:
-    """Drop the mapped pages of `file` from memory while and after it is read; they come back if touched.
+    """Release the mapped pages of `file` while and after it is read; the kernel maps them again on access.
 
-    OpenVINO maps a model's weights and packs copies of most of them in the first pass, so without this a
-    model counts twice. Linux only; elsewhere, and where a mapping cannot be found, nothing happens.
+    OpenVINO maps a model's weights and packs copies of most of them in the first pass, so a model would take
+    its memory twice. Linux only; elsewhere, and without a mapping, this does nothing.
     """
     spans, done = _spans(file), threading.Event()
 
@@ -42,7 +42,7 @@ def read_once(file: Path) -> Iterator[None]:
 
 
 def _spans(file: Path) -> list[Span]:
-    """Return where `file`, which nobody writes, is mapped."""
+    """Return the address ranges where `file`, which nobody writes, is mapped."""
     if not MAPS.exists():
         return []
     path, found = os.path.realpath(file), []
@@ -59,6 +59,6 @@ def _drop(spans: list[Span]) -> None:
 
 
 def _trim() -> None:
-    """Give back what compiling needed for a while, where the C library can."""
+    """Return freed memory of compilation to the system, if the C library can."""
     if MAPS.exists() and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""What a transformers model remembers of a text: keys and values in one piece, and states to go back to."""
+"""The KV cache of a transformers model in growing buffers, and checkpoints of recurrent states."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 WIDTHS = (1, 4, 8, 16, 64, 256)  # tokens of a pass of fixed shape
-CHECKPOINTS, NEAREST = 12, 8  # recurrent states kept of a text; so many of them whatever their distance
-CONVOLUTION = 64  # more tokens than a short convolution sees
-FIRST_ROOM = 256  # tokens of a new text's buffers; they double when they are full
+CHECKPOINTS, NEAREST = 12, 8  # recurrent states kept of a text; the latest are always kept
+CONVOLUTION = 64  # more tokens than a short convolution covers
+FIRST_CAPACITY = 256  # tokens of a new text's buffers; doubled when full
 GROWING = {"keys", "values", "key_cache", "value_cache"}  # tensors [..., tokens, width], by their names
 
 
 @dataclass(slots=True)
 class Extent:
-    """How many tokens of a text are read, and how many there may be at most.
+    """How many tokens of a text are read, and how many it may have at most.
 
-    `slots` [width] are where a pass of fixed shape writes its keys, None where they follow the text.
+    `slots` [width] are the positions where a pass of fixed shape writes its keys, None to append them.
     """
 
     length: int
@@ -29,8 +29,8 @@ class Extent:
 def cache(extent: Extent) -> Any:
     """Return an empty transformers cache that keeps the keys and values of every token.
 
-    Nothing is dropped behind a sliding window, so that going back is a matter of `extent.length` alone:
-    what lies behind it is written over.
+    No key is dropped outside a sliding window, so a rewind only changes `extent.length`; later passes
+    overwrite the rest.
     """
     from transformers.cache_utils import Cache
 
@@ -41,7 +41,7 @@ def cache(extent: Extent) -> Any:
 def _layer() -> Any:
     from transformers.cache_utils import DynamicLayer
 
-    class Kept(DynamicLayer):  # type: ignore[misc]
+    class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         """Keys and values of one layer in buffers that grow by doubling."""
 
         def __init__(self, extent: Extent) -> None:
@@ -72,16 +72,16 @@ def _layer() -> Any:
         def get_mask_sizes(self, query: Any) -> tuple[int, int]:
             return self.extent.length + (query if isinstance(query, int) else query.shape[0]), 0
 
-    return Kept
+    return GrowingLayer
 
 
 def grown(room: int, needed: int, most: int) -> int:
-    """Return how many tokens buffers of `room` tokens should hold when `needed` must fit."""
-    return max(needed, min(max(2 * room, FIRST_ROOM), most))
+    """Return the new capacity of buffers for `room` tokens when `needed` must fit."""
+    return max(needed, min(max(2 * room, FIRST_CAPACITY), most))
 
 
 def _moved(old: Any, like: Any, length: int, room: int) -> Any:
-    """Return a buffer [1, heads, room, width] that begins with the first `length` tokens of `old`."""
+    """Return a buffer [1, heads, room, width] that starts with the first `length` tokens of `old`."""
     new = like.new_zeros((*like.shape[:2], room, like.shape[-1]))
     if length:
         new[:, :, :length] = old[:, :, :length]
@@ -96,8 +96,8 @@ def bucket(count: int) -> int:
 def fixed_pass(run: Callable[[dict[str, Any], Any], Any], config: Any, extent: Extent, memory: Any) -> Any:
     """Return a module (ids [1, width], slots [width], places [rows]) -> logits [rows, vocab].
 
-    It reads the tokens into the slots of buffers of `extent.most` tokens. Everything that changes between
-    passes is in the arguments, so that a device may record it.
+    It reads the tokens into the slots of buffers for `extent.most` tokens. Only its arguments change between
+    passes, so that a device may record it.
     """
     import torch
 
@@ -120,7 +120,7 @@ def fixed_pass(run: Callable[[dict[str, Any], Any], Any], config: Any, extent: E
 
 
 def _masks(config: Any, slots: Any, room: int) -> Any:
-    """Return what each token sees [1, 1, width, room]; by kind of layer where a model has several."""
+    """Return the attention mask [1, 1, width, room]; by kind of layer if the model has several."""
     import torch
 
     behind = slots[:, None] - torch.arange(room, device=slots.device)
@@ -141,33 +141,33 @@ def _mask(config: Any, seen: Any) -> Any:
 
 
 def recorded(read: Any) -> Any:
-    """Return a fixed pass that Gaudi records once a shape and replays; its buffers must be there."""
+    """Return a fixed pass that Gaudi records once per shape and replays; its buffers must exist."""
     import habana_frameworks.torch as habana
 
     return habana.hpu.wrap_in_hpu_graph(read) if habana.utils.internal.is_lazy() else read
 
 
 def mark_step() -> None:
-    """Let Gaudi run what was gathered for one pass."""
+    """Let Gaudi run the operations gathered for one pass."""
     import habana_frameworks.torch.core as core
 
     core.mark_step()
 
 
-class Kept(NamedTuple):
-    """A tensor of which the first `tokens` are to be kept."""
+class KeptTokens(NamedTuple):
+    """Stands for a tensor whose first `tokens` are to be kept."""
 
     tokens: int
 
 
-Saved = list[tuple[Any, Any, Any]]  # a dict or list, a key in it, and what was there
+Saved = list[tuple[Any, Any, Any]]  # a dict or list, a key of it, and its value
 
 
 def step(model: Any, name: str, memory: Any, ids: Any, past: int) -> dict[str, Any]:
     """Return the arguments of a pass over `ids` [1, tokens] that follow `past` tokens in `memory`.
 
-    Where `memory` is None the model makes its own kind of cache, as it does to generate. `name` is what the
-    family calls that.
+    If `memory` is None, the model makes its own kind of cache, as it does to generate. `name` is what the
+    family calls it.
     """
     import torch
 
@@ -181,13 +181,13 @@ def step(model: Any, name: str, memory: Any, ids: Any, past: int) -> dict[str, A
         given["attention_mask"] = None
     else:
         given |= {"input_ids": ids, name: memory}
-        if name != "past_key_values":  # no position: it says which tap of a convolution is new
+        if name != "past_key_values":  # no position: it tells which tap of a convolution is new
             given["cache_position"] = positions + CONVOLUTION
     return given | {"position_ids": positions[None]}
 
 
 class Checkpoints:
-    """States of one text to go back to: the nearest ones, and older ones ever more sparsely."""
+    """States of one text to go back to: the latest ones, and older ones ever more sparsely."""
 
     def __init__(self) -> None:
         self._saved: list[tuple[int, Saved]] = []
@@ -203,7 +203,7 @@ class Checkpoints:
             del self._saved[min(inner, key=lambda i: (at[i + 1] - at[i - 1]) / (length - at[i] + 1))]
 
     def back(self, length: int) -> int:
-        """Restore the last state of at most `length` tokens; return how many they are, 0 for none."""
+        """Restore the last state of at most `length` tokens; return its tokens, 0 without one."""
         while self._saved and self._saved[-1][0] > length:
             self._saved.pop()
         if not self._saved:
@@ -214,17 +214,17 @@ class Checkpoints:
 
 
 def save(memory: Any, length: int) -> Saved:
-    """Return what takes `memory`, any cache of transformers that holds `length` tokens, back to now.
+    """Return a checkpoint of `memory`, any cache of transformers that holds `length` tokens.
 
-    Keys and values only ever grow, so their length is enough; recurrent states are copied.
+    Keys and values only grow, so their length is enough; recurrent states are copied.
     """
     return list(_slots(memory if isinstance(memory, list) else vars(memory), length, growing=False))
 
 
 def restore(saved: Saved) -> None:
-    """Take a cache back to when `saved` was made; may be done again."""
+    """Restore a cache to a checkpoint; may be repeated."""
     for box, key, value in saved:
-        if isinstance(value, Kept):
+        if isinstance(value, KeptTokens):
             box[key] = box[key][..., : value.tokens, :]
         else:
             box[key] = value.clone() if hasattr(value, "clone") else value
@@ -236,7 +236,7 @@ def _slots(box: Any, length: int, growing: bool) -> Iterator[tuple[Any, Any, Any
         grows = growing or (key in GROWING and not sliding)
         if hasattr(value, "clone"):
             whole = grows and value.ndim > 2 and value.shape[-2] == length
-            yield box, key, Kept(length) if whole else value.clone()
+            yield box, key, KeptTokens(length) if whole else value.clone()
         elif isinstance(value, dict | list):
             yield from _slots(value, length, grows)
         elif type(value).__name__.endswith(("Layer", "Cache")) and hasattr(value, "__dict__"):

@@ -247,7 +247,7 @@ def test_both_forms_of_the_offsets_give_the_same_text(
 
 
 def test_an_unknown_device_names_those_there_are(smollm2: Model) -> None:
-    with pytest.raises(UnknownDevice, match="no device `TPU`") as caught:
+    with pytest.raises(UnknownDevice, match="Unknown device `TPU`") as caught:
         OpenVino(smollm2.folder, device="TPU")
     assert "`CPU`" in (caught.value.hint or "")
 

@@ -1,0 +1,80 @@
+"""A transformers model on a torch device, and its passes."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import UnsupportedModel
+from localspec.formats.files import NO_LIMIT
+from localspec.formats.huggingface.loading import load
+from localspec.formats.huggingface.torch_devices import find_device, memory_errors, natural_dtype
+
+# attention kinds of layers whose whole state is in their keys and values
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+MEMORIES = ("past_key_values", "cache_params", "state")  # what model families call their cache
+
+
+class TorchModel:
+    """A transformers causal model with its weights on a device.
+
+    `recurrent` tells that its state cannot be cut, `static` that its device compiles each shape, `cache_name`
+    what its family calls the cache. `continues` tells whether a recurrent state may be followed by a pass
+    over several tokens.
+    """
+
+    def __init__(self, path: Path, device: str, precision: str, threads: int) -> None:
+        import torch
+
+        self.path = path
+        self.device, self.place = find_device(device)
+        self.static = self.device.startswith("hpu")
+        self.threads = threads
+        dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+        self.dtype = natural_dtype(self.place) if precision == "auto" else dtypes[precision]
+        with memory_errors(self.place, path.name):
+            self.model = load(path, self.place, self.dtype)
+        self._accepts = frozenset(inspect.signature(self.model.forward).parameters)
+        self.config = self.model.config.get_text_config(decoder=True)
+        self.context = int(getattr(self.config, "max_position_embeddings", None) or NO_LIMIT)
+        head = self.model.get_output_embeddings()
+        self.vocab = int(self.config.vocab_size if head is None else head.weight.shape[0])
+        self.cache_name = next((name for name in MEMORIES if name in self._accepts), "")
+        types = set(getattr(self.config, "layer_types", None) or ())
+        stateful = getattr(self.model, "_is_stateful", False) or self.cache_name != MEMORIES[0]
+        self.recurrent = stateful or bool(types - ATTENTION)
+        self.continues = False
+        self.lock = threading.Lock()  # a Gaudi records one graph at a time
+
+    def unreachable(self) -> UnsupportedModel:
+        """Return the error for a model that cannot be rewound."""
+        return UnsupportedModel(
+            f"`{self.path}` keeps its state where the torch engine cannot reach it on {self.device}",
+            "Run it with another engine or device: `localspec parts engines`",
+        )
+
+    def accepted(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments that the model takes, and set its threads."""
+        if self.threads:
+            _use_threads(self.threads)
+        return {name: value for name, value in given.items() if name in self._accepts}
+
+    def run(self, given: dict[str, Any], rows: Any) -> Any:
+        """Return the logits [rows, vocab] of one pass; `rows` is their number or their positions."""
+        given = self.accepted(given)
+        if isinstance(rows, int) and not rows:
+            self.model.base_model(**given)
+            return None
+        if "logits_to_keep" in self._accepts:
+            given["logits_to_keep"] = max(rows, 1) if isinstance(rows, int) else rows
+        logits = self.model(**given).logits[0]
+        return logits[-rows:] if isinstance(rows, int) else logits
+
+
+def _use_threads(count: int) -> None:
+    import torch
+
+    if torch.get_num_threads() != count:
+        torch.set_num_threads(count)

@@ -1,0 +1,99 @@
+"""The user's choice of parts, and the specs of parts that it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from localspec import plugins
+from localspec.errors import BadValue, UnknownName
+from localspec.plugins import Spec
+
+AUTO, OFF, OFF_PART, HYBRID = "auto", "off", "none", "hybrid"
+STANDARD = "standard"  # plain decoding
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which parts to use, as texts such as `ngram:longest=4`. Device and threads are the engine's.
+
+    The engine `auto` is the one that suits the machine and the model. A `decoding` other than `standard`
+    writes a text of its own. `tuned` allows a setting that `localspec tune` found to replace this one.
+    """
+
+    engine: str = AUTO
+    draft: str = AUTO
+    draft_length: str = "adaptive"
+    verifier: str = "exact"
+    device: str | None = None
+    threads: int | None = None
+    decoding: str = STANDARD
+    tuned: bool = False
+
+    def check(self) -> None:
+        """Raise UnknownName or BadValue for a wrong part or option, before anything is loaded."""
+        engine = None if self.engine == AUTO else engine_spec(self.engine, self.device, self.threads)
+        plugins.parse("draft_length", self.draft_length)
+        plugins.parse("verifiers", self.verifier)
+        if self.draft.partition(":")[0] in plugins.names("drafters"):
+            draft = plugins.parse("drafters", self.draft)
+            if engine:
+                serving(draft, engine)
+        if self.decoding != STANDARD:
+            self._check_decoding(engine)
+
+    def _check_decoding(self, engine: Spec | None) -> None:
+        """Raise UnknownName or BadValue for an unknown decoding, or one beside parts that it does not use."""
+        decoding, default = decoding_spec(self.decoding), Choice()
+        for name in ("draft", "draft_length", "verifier"):
+            if getattr(self, name) not in (getattr(default, name), OFF):
+                option = f"--{name.replace('_', '-')}"
+                raise BadValue(
+                    f"`{option}` does nothing beside `--decoding {decoding}`, which runs without a draft",
+                    f"Leave `{option}` out",
+                )
+        if engine:
+            serving(decoding, engine)
+
+
+def decoding_spec(text: str) -> Spec:
+    """Return the decoding that `text` names; raises UnknownName and BadValue."""
+    name = text.partition(":")[0]
+    if name not in plugins.names("decodings"):
+        raise UnknownName(f"Unknown decoding `{name}`", name, [STANDARD, *plugins.names("decodings")])
+    return plugins.parse("decodings", text)
+
+
+def engine_spec(text: str, device: str | None = None, threads: int | None = None) -> Spec:
+    """Return an engine with its device and threads; raises BadValue for one that takes neither."""
+    return with_options(plugins.parse("engines", text), device=device, threads=threads)
+
+
+def with_options(spec: Spec, **values: Any) -> Spec:
+    """Return `spec` with the options that are not None; raises BadValue if the part has no such option."""
+    options = dict(spec.options)
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name not in spec.part.settings:
+            raise BadValue(f"`{spec.name}` has no option called `{name}`", f"Leave `{name}` out")
+        options[name] = spec.part.settings[name].parse(str(value), spec.name)
+    return Spec(spec.part, options)
+
+
+def serving(part: Spec, engine: Spec) -> Spec:
+    """Return `engine` with the options that `part` needs; raises BadValue if it does not have them."""
+    needed = part.part.made_by.needs(**part.options)
+    for name, value in needed.items():
+        if name not in engine.part.settings:
+            able = [other for other in plugins.parts("engines").values() if name in other.settings]
+            shown = ", ".join(f"`--engine {other.name}`" for other in able if other.name != "toy")
+            raise BadValue(
+                f"`{part.name}` needs an engine with `{name}`, which `{engine.name}` does not have",
+                f"Choose one that has it: {shown}",
+            )
+        if engine.options.get(name, value) != value:
+            raise BadValue(
+                f"`{part}` needs `{name}={value}`, which `{engine}` contradicts", f"Leave `{name}` out there"
+            )
+    return with_options(engine, **needed)
