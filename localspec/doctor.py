@@ -1,6 +1,6 @@
-"""What can be found out about a model on this machine: does it rewind and agree, and what does a pass cost.
+"""Check a model on this machine: rewinds, parity, and the cost of a pass.
 
-Nothing is printed; what matters later is kept as a verdict.
+Nothing is printed; results that later runs need are kept as probes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from localspec.core.types import Step
 from localspec.drafting.pass_costs import curves, pass_milliseconds
 from localspec.errors import PromptError
 from localspec.library import Library, Progress
+from localspec.runtime.choice import OFF_PART, Choice, engine_spec
 from localspec.runtime.generation import Runtime, greedy
-from localspec.runtime.resolution import OFF_PART, Choice, LoadSpec, engine_spec
+from localspec.runtime.loading import LoadSpec
 from localspec.state import probes
 
 PROMPTS = (
@@ -27,139 +28,150 @@ PROMPTS = (
     "Write a Python function that returns the largest of three numbers.",
     "Name three rivers in Europe and say where each of them ends.",
 )
-ANSWER = 48  # tokens of each answer
-GUESSES = 4  # a round
-LONG = 300  # tokens that the longer proof of a rewind keeps
-CACHE = 4096  # tokens for which caches are estimated
+ANSWER_TOKENS = 48
+DRAFT_LENGTH = 4
+REWIND_LENGTHS = (12, 300)  # tokens that a rewind keeps; the longer text exceeds a sliding window
+CACHE_TOKENS = 4096  # for the estimate of the KV caches
+
 Record = dict[str, Any]
 
 
-def examine(name: str, choice: Choice, library: Library, progress: Progress) -> Record:
-    """Return everything that is found out about the model called `name` and its draft.
+def check_model(name: str, choice: Choice, library: Library, progress: Progress) -> Record:
+    """Return the results of all checks of the model called `name` and its draft.
 
-    Raises what loading raises. Times are in milliseconds, memory in bytes. `sound` is False when a rewind
-    leaves a trace, or when the draft or the device changes the text beyond a near tie.
+    Raises the errors of loading a model. Times are in milliseconds, memory in bytes. `sound` is False if a
+    rewind is not exact, or if the draft or the device changes the text by more than near ties.
     """
     started = perf_counter()
-    runtime = Runtime(name, choice, library, progress)
-    loaded = perf_counter() - started
-    progress.step("Rewinding")
-    rewind = _rewind(runtime.engine)
-    progress.step("Comparing text with the draft and without")
-    texts = _texts(runtime)
-    progress.step("Comparing text with the CPU's")
-    agreement = _agreement(runtime)
+    runtime = Runtime.load(name, choice, library, progress)
+    load_seconds = perf_counter() - started
+    progress.step("Checking rewinds")
+    rewind = _check_rewinds(runtime.engine)
+    progress.step("Comparing answers with and without the draft")
+    draft_parity = _compare_draft(runtime)
+    progress.step("Comparing answers with the CPU's")
+    cpu_parity = _compare_with_cpu(runtime)
     progress.step("Timing passes")
-    curve = curves(runtime.engine)
-    ratio = _draft_ratio(runtime, curve)
-    found = {
+    costs = curves(runtime.engine)
+    record = {
         "model": runtime.model.name,
         "precision": runtime.model.manifest.precision,
-        "engine": str(runtime.engine_spec),
-        "engine_reason": runtime.engine_reason,
+        "engine": str(runtime.resolution.target.spec),
+        "engine_reason": runtime.resolution.engine_reason,
         "device": runtime.engine.device,
-        "load_seconds": round(loaded, 2),
+        "load_seconds": round(load_seconds, 2),
         "rewind": rewind,
-        "draft": str(runtime.draft_spec),
-        "texts": texts,
-        "cpu": agreement,
-        "pass_milliseconds": curve,
-        "draft_ratio": ratio,
-        "memory": _memory(runtime),
+        "drafter": str(runtime.draft_spec),
+        "draft_parity": draft_parity,
+        "cpu_parity": cpu_parity,
+        "pass_milliseconds": costs,
+        "draft_cost_ratio": _draft_cost_ratio(runtime, costs),
+        "memory": _estimate_memory(runtime),
     }
-    sound = rewind["fault"] is None and all(text["same"] for text in [*texts, *(agreement or ())])
-    _keep(runtime, found)
-    return found | {"sound": sound}
+    _keep_probe(runtime, record)
+    same = all(answer["same"] for answer in [*draft_parity, *(cpu_parity or ())])
+    return record | {"sound": rewind["fault"] is None and same}
 
 
-def _rewind(engine: Engine) -> Record:
-    """Prove a rewind in a short text and in a longer one, which leaves a sliding window behind."""
+def _check_rewinds(engine: Engine) -> Record:
+    """Check a rewind in a short text and in a longer one."""
     faults = {}
-    for kept in (12, min(LONG, engine.context // 2)):
+    for length in (min(length, engine.context // 2) for length in REWIND_LENGTHS):
         try:
-            faults[kept] = rewind_fault(engine.session(), engine.vocab, kept)
+            faults[length] = rewind_fault(engine.session(), engine.vocab, length)
         except PromptError:  # longer than the engine was compiled for
             continue
-    return {"kept": list(faults), "fault": next(filter(None, faults.values()), None)}
+    return {"lengths": list(faults), "fault": next(filter(None, faults.values()), None)}
 
 
-def _texts(runtime: Runtime) -> list[Record]:
-    """Compare greedy answers with four guesses a round to plain ones."""
-    found = []
+def _compare_draft(runtime: Runtime) -> list[Record]:
+    """Compare greedy answers with a draft to plain ones."""
+    records = []
     for prompt in PROMPTS:
         tokens = runtime.question(prompt)
         plain = _greedy(runtime, tokens, plugins.parse("drafters", OFF_PART).make(runtime.target))
         drafted = _greedy(runtime, tokens, runtime.drafter)
-        record = _compared(prompt, tokens, _told(plain), _told(drafted), runtime.engine)
-        found.append(record | {"guessed": sum(last.drafted for last in drafted)})
-    return found
+        record = _compare(prompt, tokens, _tokens_of(plain), _tokens_of(drafted), runtime.engine)
+        records.append(record | {"drafted": sum(step.drafted for step in drafted)})
+    return records
 
 
-def _agreement(runtime: Runtime) -> list[Record] | None:
-    """Compare plain answers of a device to the CPU's; None where the device is the CPU."""
-    spec = runtime.engine_spec
+def _compare_with_cpu(runtime: Runtime) -> list[Record] | None:
+    """Compare plain answers of the device to the CPU's; None if the device is the CPU."""
+    spec = runtime.resolution.target.spec
     if spec.name != "npu" and runtime.engine.device.upper() == "CPU":
         return None
     name = "openvino" if spec.name == "npu" else spec.name
     device = "CPU" if name == "openvino" else "cpu"
-    engine: Engine = LoadSpec(engine_spec(name, device), runtime.model).make()
-    target, none = Cursor(engine.session()), plugins.parse("drafters", OFF_PART)
-    found = []
+    engine: Engine = LoadSpec(engine_spec(name, device), runtime.model).load()
+    cpu, none = Cursor(engine.session()), plugins.parse("drafters", OFF_PART)
+    records = []
     for prompt in PROMPTS:
         tokens = runtime.question(prompt)
-        theirs = _greedy(runtime, tokens, none.make(runtime.target))
-        ours = _greedy(runtime, tokens, none.make(target), target)
-        found.append(_compared(prompt, tokens, _told(ours), _told(theirs), engine))
-    return found
+        actual = _greedy(runtime, tokens, none.make(runtime.target))
+        expected = _greedy(runtime, tokens, none.make(cpu), cpu)
+        records.append(_compare(prompt, tokens, _tokens_of(expected), _tokens_of(actual), engine))
+    return records
 
 
 def _greedy(
     runtime: Runtime, prompt: list[int], drafter: Drafter, target: Cursor | None = None
 ) -> list[Step]:
-    return greedy(runtime, prompt, drafter, guesses=GUESSES, room=ANSWER, target=target)
+    return greedy(runtime, prompt, drafter, guesses=DRAFT_LENGTH, max_new_tokens=ANSWER_TOKENS, target=target)
 
 
-def _told(steps: Sequence[Step]) -> list[int]:
-    return [token for last in steps for token in last.tokens]
+def _tokens_of(steps: Sequence[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
 
 
-def _compared(prompt: str, tokens: list[int], plain: list[int], other: list[int], engine: Engine) -> Record:
-    """Return whether two answers are the same, and by how many logits the first other token lost."""
-    found = first_difference(plain, other, engine=engine, prompt=tokens, tolerance=ROUNDED)
-    record: Record = {"prompt": prompt, "tokens": len(plain), "same": found is None or found.tie}
-    return record if found is None else record | {"differs_at": found.at, "gap": round(found.gap, 4)}
-
-
-def _draft_ratio(runtime: Runtime, curve: Record) -> float | None:
-    """Return what a guess costs as a share of a one-token pass; None without a draft model."""
-    if runtime.draft_engine is None or not curve:
-        return None
-    context = next(iter(curve))
-    target, guess = float(curve[context]["1"]), pass_milliseconds(runtime.draft_engine, int(context))["1"]
-    return round(guess / target, 3)
-
-
-def _memory(runtime: Runtime) -> Record:
-    """Estimate the bytes of weights and of caches of CACHE tokens; a file that both share counts once."""
-    own, other = runtime.making, runtime.draft_making
-    shared = other is None or other == own
-    found = {
-        "target": own.memory,
-        "draft": 0 if shared or other is None else other.memory,
-        "target_cache": own.model.kv_bytes_per_token() * CACHE,
-        "draft_cache": 0 if other is None else other.model.kv_bytes_per_token() * CACHE,
+def _compare(
+    prompt: str, tokens: list[int], expected: list[int], actual: list[int], engine: Engine
+) -> Record:
+    """Return whether two answers are the same, or where they differ and by how many logits."""
+    difference = first_difference(expected, actual, engine=engine, prompt=tokens, tolerance=ROUNDED)
+    record: Record = {
+        "prompt": prompt,
+        "tokens": len(expected),
+        "same": difference is None or difference.tie,
     }
-    return found | {"cache_tokens": CACHE, "total": sum(found.values()), "free": devices.free_memory()}
+    if difference is None:
+        return record
+    return record | {"differs_at": difference.at, "gap": round(difference.gap, 4)}
 
 
-def _keep(runtime: Runtime, found: Record) -> None:
-    """Keep what later runs decide by."""
-    name = runtime.making.key
-    known = probes.read(name).get("drafts", {})
-    drafts = {runtime.draft_name: {"same": all(text["same"] for text in found["texts"])}}
+def _draft_cost_ratio(runtime: Runtime, costs: Record) -> float | None:
+    """Return the cost of a draft token as a share of a one-token pass, None without a draft model."""
+    if runtime.draft_engine is None or not costs:
+        return None
+    context = next(iter(costs))
+    target = float(costs[context]["1"])
+    draft = pass_milliseconds(runtime.draft_engine, int(context))["1"]
+    return round(draft / target, 3)
+
+
+def _estimate_memory(runtime: Runtime) -> Record:
+    """Estimate the bytes of weights and KV caches; a model that is target and draft counts once."""
+    target, draft = runtime.resolution.target, runtime.resolution.draft.load
+    shared = draft is None or draft == target
+    sizes = {
+        "target": target.memory,
+        "draft": 0 if shared or draft is None else draft.memory,
+        "target_cache": target.model.kv_bytes_per_token() * CACHE_TOKENS,
+        "draft_cache": 0 if draft is None else draft.model.kv_bytes_per_token() * CACHE_TOKENS,
+    }
+    total = sum(sizes.values())
+    return sizes | {"cache_tokens": CACHE_TOKENS, "total": total, "free": devices.free_memory()}
+
+
+def _keep_probe(runtime: Runtime, record: Record) -> None:
+    """Keep the results that the choice of a draft depends on."""
+    key = runtime.resolution.target.key
+    drafts = probes.read(key).get("drafts", {})
+    if runtime.draft_name:
+        drafts[runtime.draft_name] = {"same": all(answer["same"] for answer in record["draft_parity"])}
     probes.add(
-        name,
-        rewind=found["rewind"]["fault"],
-        pass_milliseconds=found["pass_milliseconds"],
-        drafts=known | (drafts if runtime.draft_name else {}),
+        key,
+        rewind=record["rewind"]["fault"],
+        pass_milliseconds=record["pass_milliseconds"],
+        drafts=drafts,
     )

@@ -1,26 +1,26 @@
-"""Everything localspec raises on purpose.
+"""The errors that localspec raises on purpose.
 
 LocalspecError                 exit code 1
 ├── UsageError                 exit code 2: the command line or a part's options are wrong
-│   ├── UnknownName            a part, option or value that does not exist; names the nearest
+│   ├── UnknownName            an unknown part, option or value; the hint suggests the nearest names
 │   └── BadValue               an option's value that is out of range or unreadable
-├── MissingExtra               a library that an extra brings
-├── ModelError                 something about a model
+├── MissingExtra               a library that is not installed; the hint names the extra that installs it
+├── ModelError                 a problem with a model
 │   ├── UnknownModel           no catalogue entry, file or repository of that name
-│   ├── BrokenModel            a file that is truncated, damaged or not what it says
+│   ├── BrokenModel            a truncated or damaged file, or one of another format than it claims
 │   ├── UnsupportedModel       an architecture, tensor type or tokenizer that cannot be read
-│   └── VocabularyMismatch     a draft that writes other tokens than its target
-├── PromptError                something about what was asked
-│   ├── EmptyPrompt            nothing was asked
+│   └── VocabularyMismatch     a draft whose vocabulary differs from its target's
+├── PromptError                a problem with a prompt
+│   ├── EmptyPrompt            an empty prompt
 │   ├── ContextFull            more tokens than the model's context holds
 │   └── PromptTooLong          more tokens than the model was compiled for
-├── DeviceError                something about a device
-│   ├── UnknownDevice          no such device; names those there are
-│   ├── TooLittleMemory        a model that does not fit; says both numbers
-│   └── DriverFailed           a driver or compiler that gave up or died
-├── NetworkError               a download that did not work
-├── DigestMismatch             a download that is not the file that was expected
-└── StorageError               the disk is full, or a folder cannot be written
+├── DeviceError                a problem with a device
+│   ├── UnknownDevice          no device of that name; the hint lists the available ones
+│   ├── TooLittleMemory        a model that does not fit; the message has both sizes
+│   └── DriverFailed           a driver or compiler that failed or crashed
+├── NetworkError               a failed download
+├── DigestMismatch             a downloaded file with the wrong checksum
+└── StorageError               a full disk, or a file or folder that cannot be written
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Iterable
 
 
 class LocalspecError(Exception):
-    """What is wrong, and in `hint` what to do next."""
+    """An error with a message and a `hint` on what to do next."""
 
     exit_code = 1
 
@@ -43,7 +43,7 @@ class LocalspecError(Exception):
         return self.message if self.hint is None else f"{self.message}\n\nhint: {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Go through a pipe between processes, whatever the arguments of `__init__` are."""
+        """Support pickling, whatever the arguments of `__init__` are."""
         return _restored, (type(self), self.message, self.hint), self.__dict__
 
 
@@ -54,7 +54,7 @@ class UsageError(LocalspecError):
 
 
 class UnknownName(UsageError):
-    """A part, option or value that does not exist."""
+    """An unknown part, option or value."""
 
     def __init__(self, message: str, wrong: str, valid: Iterable[str]) -> None:
         super().__init__(message, suggestion(wrong, valid))
@@ -65,58 +65,58 @@ class BadValue(UsageError):
 
 
 def no_such_layer(layer: int, layers: int) -> BadValue:
-    """Say that a model of so many `layers` cannot be left after `layer` of them."""
+    """Return the error for an early exit after `layer` in a model of `layers` layers."""
     return BadValue(
-        f"There is no exit after layer {layer}: the model has {layers} layers",
+        f"Cannot exit after layer {layer}: the model has {layers} layers",
         f"Choose one from 1 to {layers - 1}",
     )
 
 
 def not_together(one: str, other: str) -> BadValue:
-    """Say that two options of an engine exclude each other."""
+    """Return the error for two options of an engine that exclude each other."""
     return BadValue(f"`{one}` and `{other}` exclude each other", "Leave one of them out")
 
 
 class MissingExtra(LocalspecError):
-    """A library that one of localspec's extras brings."""
+    """A library is not installed; one of localspec's extras installs it."""
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(f"`{library}` is not installed", f"Type `pip install 'localspec[{extra}]'`")
 
 
 class ModelError(LocalspecError):
-    """Something is wrong with a model."""
+    """A problem with a model."""
 
 
 class UnknownModel(ModelError):
-    """No catalogue entry, file, folder or repository has that name."""
+    """No catalogue entry, file, folder or repository has the name."""
 
 
 class BrokenModel(ModelError):
-    """A model file is truncated, damaged or not what it says."""
+    """A model file is truncated, damaged, or of another format than it claims."""
 
 
 class UnsupportedModel(ModelError):
-    """An architecture, tensor type or tokenizer that cannot be read."""
+    """An architecture, tensor type or tokenizer cannot be read."""
 
 
 class VocabularyMismatch(ModelError):
-    """A draft writes other tokens than its target."""
+    """The vocabulary of a draft differs from its target's."""
 
 
 class PromptError(LocalspecError):
-    """Something is wrong with what was asked."""
+    """A problem with a prompt."""
 
 
 class EmptyPrompt(PromptError):
-    """Nothing was asked."""
+    """The prompt is empty."""
 
     def __init__(self) -> None:
         super().__init__("The prompt is empty", 'Type something to answer: localspec chat MODEL "..."')
 
 
 class ContextFull(PromptError):
-    """More tokens than the model's context holds."""
+    """A prompt has more tokens than the model's context holds."""
 
     def __init__(self, tokens: int, context: int) -> None:
         super().__init__(
@@ -128,52 +128,52 @@ class ContextFull(PromptError):
 
 
 class PromptTooLong(PromptError):
-    """More tokens than the model was compiled for."""
+    """A prompt has more tokens than the model was compiled for."""
 
-    def __init__(self, tokens: int, most: int, hint: str) -> None:
-        super().__init__(f"The prompt has {tokens} tokens and the model was compiled for {most}", hint)
+    def __init__(self, tokens: int, max_tokens: int, hint: str) -> None:
+        super().__init__(f"The prompt has {tokens} tokens and the model was compiled for {max_tokens}", hint)
         self.tokens = tokens
-        self.most = most
+        self.max_tokens = max_tokens
 
 
 class DeviceError(LocalspecError):
-    """Something is wrong with a device."""
+    """A problem with a device."""
 
 
 class UnknownDevice(DeviceError):
-    """There is no such device."""
+    """No device has the name."""
 
-    def __init__(self, device: str, there: Iterable[str]) -> None:
-        names = ", ".join(f"`{name}`" for name in there)
-        super().__init__(f"There is no device `{device}`", f"There is {names or 'none'}")
+    def __init__(self, device: str, available: Iterable[str]) -> None:
+        names = ", ".join(f"`{name}`" for name in available)
+        super().__init__(f"Unknown device `{device}`", f"Available devices: {names or 'none'}")
 
 
 class TooLittleMemory(DeviceError):
-    """A model does not fit in the memory that is free."""
+    """A model does not fit in the free memory."""
 
     def __init__(self, what: str, needed: int, free: int) -> None:
         super().__init__(
             f"`{what}` needs about {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free",
-            "Close something, or choose a smaller model",
+            "Close other programs, or choose a smaller model",
         )
         self.needed = needed
         self.free = free
 
 
 class DriverFailed(DeviceError):
-    """A driver or a compiler gave up, or died."""
+    """A driver or a compiler failed or crashed."""
 
 
 class NetworkError(LocalspecError):
-    """A download that did not work."""
+    """A download failed."""
 
 
 class DigestMismatch(LocalspecError):
-    """A download that is not the file that was expected."""
+    """A downloaded file has the wrong checksum."""
 
 
 class StorageError(LocalspecError):
-    """The disk is full, or a folder cannot be written."""
+    """The disk is full, or a file or folder cannot be written."""
 
 
 def _restored(kind: type[LocalspecError], message: str, hint: str | None) -> LocalspecError:
@@ -183,11 +183,11 @@ def _restored(kind: type[LocalspecError], message: str, hint: str | None) -> Loc
 
 
 def suggestion(wrong: str, valid: Iterable[str]) -> str:
-    """Return a hint that names what `wrong` may have meant, else everything there is."""
+    """Return a hint with the valid names nearest to `wrong`, or with all of them."""
     names = list(valid)
     near = difflib.get_close_matches(wrong, names, n=3, cutoff=0.5)
     if near:
         return "Did you mean " + " or ".join(f"`{name}`" for name in near) + "?"
     if not names:
         return "It takes none"
-    return "There is " + ", ".join(f"`{name}`" for name in names)
+    return "Choose from " + ", ".join(f"`{name}`" for name in names)

@@ -1,7 +1,7 @@
-"""What the user has set: defaults < config.toml < LOCALSPEC_* < flags, and where each value is from.
+"""The user's settings: defaults < config.toml < LOCALSPEC_* < flags, with the place where each is set.
 
-The file's keys at the top hold for every command that has such an option, those of a table `[chat]` for that
-command alone. Values are kept as a command line writes them; whoever knows the options converts them.
+A key at the top level of the file applies to every command with that option, a key in a table such as
+`[chat]` to that command only. Values are texts, as on the command line; the parser converts them.
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ from localspec.errors import BadValue, StorageError, UnknownName, suggestion
 PREFIX = "LOCALSPEC_"
 FILE_VARIABLE = f"{PREFIX}CONFIG"
 DEFAULT, FILE, ENVIRONMENT = "default", "file", "environment"
-OTHERS = {"CONFIG", "HOME"}  # variables that are no option
-TESTS = "TEST_"
+NOT_OPTIONS = {"CONFIG", "HOME"}
+TEST_PREFIX = "TEST_"
 
-Text = str | list[str]
+OptionText = str | list[str]  # a list for an option that may be repeated
 
 _TABLE = re.compile(r"""\s*\[\s*["']?([\w-]+)["']?\s*\]""")
 _KEY = re.compile(r"""\s*(?:["']?([\w-]+)["']?\s*\.\s*)?["']?([\w-]+)["']?\s*=""")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """An option that may be set: its key and field, and a check that raises ValueError with what is wrong."""
+class SettableOption:
+    """An option that can be set; `check` raises ValueError for a wrong value."""
 
-    key: str  # as the file writes it: max_tokens
-    field: str  # as the command's function calls it
-    check: Callable[[Text], None]
+    key: str  # in the file, such as max_tokens
+    field: str  # the parameter of the command's function
+    check: Callable[[OptionText], None]
     many: bool = False
     default: Any = None
 
     @property
     def variable(self) -> str:
-        """The variable of the environment that sets it."""
+        """The environment variable that sets it."""
         return PREFIX + self.key.upper()
 
     @property
     def flag(self) -> str:
-        """What sets it on the command line."""
+        """The flag that sets it on the command line."""
         return "--" + self.key.replace("_", "-")
 
 
-Commands = Mapping[str, Sequence[Option]]
+Commands = Mapping[str, Sequence[SettableOption]]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """The value of one option of one command, its source, and the exact place."""
+class SettingValue:
+    """The value of one option of one command, with its source and exact place."""
 
     command: str
-    option: Option
-    value: Any  # text or texts, as the command line would have them; a default as it is
+    option: SettableOption
+    value: Any  # an OptionText, or a default of any type
     source: str = DEFAULT
-    place: str = ""  # "FILE, line 3", or a variable's name
+    place: str = ""  # "FILE, line 3", or the name of a variable
 
-    def taken(self) -> Any:
-        """Return the value for the parser; raises BadValue, with the place, for one that does not fit."""
+    def for_parser(self) -> Any:
+        """Return the value for the parser; raises BadValue with the place for a wrong one."""
         if self.source == DEFAULT:
             return self.value
         try:
-            return checked(self.option, self.value)
+            return check(self.option, self.value)
         except ValueError as error:
             raise BadValue(
                 f"`{self.option.key}` cannot be `{self.value}` in {self.place}: {error}",
@@ -78,35 +78,35 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that is set, of every command."""
+    """The settings of every command."""
 
     file: Path
-    values: tuple[Setting, ...]
+    values: tuple[SettingValue, ...]
 
     @classmethod
     def read(cls, commands: Commands) -> Settings:
-        """Read the file and the environment; raises BadValue and UnknownName for a file that is wrong.
+        """Read the file and the environment; raises BadValue and UnknownName for a wrong file.
 
-        Values are not checked yet: a command need not stumble over another one's.
+        Values are not checked here, so that a wrong one does not stop other commands.
         """
         file = path()
         content = read_text(file)
-        tables = parsed(content, file)
+        tables = parse_toml(content, file)
         check_names(tables, commands, file, content)
-        found = [
-            _setting(name, option, tables, file, content)
+        values = [
+            _find_value(name, option, tables, file, content)
             for name, options in commands.items()
             for option in options
         ]
-        return cls(file, tuple(found))
+        return cls(file, tuple(values))
 
-    def given(self, command: str) -> list[Setting]:
-        """List what is set of a command's options."""
-        return [one for one in self.values if one.command == command and one.source != DEFAULT]
+    def of_command(self, command: str) -> list[SettingValue]:
+        """Return the settings of a command, without defaults."""
+        return [value for value in self.values if value.command == command and value.source != DEFAULT]
 
 
 def path() -> Path:
-    """Where the settings are: `LOCALSPEC_CONFIG`, else `config.toml` in the user's configuration folder."""
+    """Return the path of the file: `LOCALSPEC_CONFIG`, or `config.toml` in the configuration folder."""
     import platformdirs
 
     chosen = os.environ.get(FILE_VARIABLE)
@@ -116,14 +116,14 @@ def path() -> Path:
 
 
 def read_text(file: Path) -> str:
-    """Return the file's text, empty where there is none; raises BadValue where the chosen one is missing."""
+    """Return the file's text, empty without one; raises BadValue if `LOCALSPEC_CONFIG` names no file."""
     try:
         return file.read_text("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         if os.environ.get(FILE_VARIABLE):
             raise BadValue(
-                f"There is no file `{file}`, which `{FILE_VARIABLE}` names",
-                "Check it; `localspec config set KEY VALUE` makes the file",
+                f"No such file: `{file}`, which `{FILE_VARIABLE}` names",
+                "Check it; `localspec config set KEY VALUE` creates the file",
             ) from None
         return ""
     except UnicodeDecodeError:
@@ -132,79 +132,81 @@ def read_text(file: Path) -> str:
         raise StorageError(f"`{file}` cannot be read: {error.strerror}", f"See `ls -l {file}`") from error
 
 
-def parsed(content: str, file: Path) -> dict[str, Any]:
-    """Return the file's tables; raises BadValue, with the place, for what is not TOML."""
+def parse_toml(content: str, file: Path) -> dict[str, Any]:
+    """Return the file's tables; raises BadValue with the place for invalid TOML."""
     try:
         return tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise BadValue(
-            f"`{file}` is not TOML: {error}", 'A line is `draft = "ngram"`, a table `[chat]`; mend it by hand'
+            f"`{file}` is not TOML: {error}", 'A line is `draft = "ngram"`, a table `[chat]`; fix it by hand'
         ) from None
 
 
 def check_names(tables: Mapping[str, Any], commands: Commands, file: Path, content: str) -> None:
-    """Raise UnknownName for a key or a table that nothing has, naming the nearest."""
-    every = {option.key for options in commands.values() for option in options}
+    """Raise UnknownName for an unknown key or table; the hint has the nearest names."""
+    all_keys = {option.key for options in commands.values() for option in options}
     for name, value in tables.items():
         if isinstance(value, dict):
             if name not in commands:
-                raise UnknownName(f"There is no command `{name}`, for a table in `{file}`", name, commands)
+                raise UnknownName(f"Unknown command `{name}` of a table in `{file}`", name, commands)
             keys = {option.key for option in commands[name]}
             for key in value.keys() - keys:
                 raise _unknown(f"{name}.{key}", key, keys, _place(file, content, name, key))
-        elif name not in every:
-            raise _unknown(name, name, every, _place(file, content, "", name))
+        elif name not in all_keys:
+            raise _unknown(name, name, all_keys, _place(file, content, "", name))
 
 
 def _unknown(shown: str, key: str, known: Iterable[str], place: str) -> UnknownName:
-    return UnknownName(f"There is no setting `{shown}`, which is in {place}", key, sorted(known))
+    return UnknownName(f"Unknown setting `{shown}` in {place}", key, sorted(known))
 
 
 def unknown_variables(commands: Commands, environment: Mapping[str, str]) -> list[str]:
-    """List the variables that look like settings and are none, each with what it may mean."""
+    """Return a line for each variable with an unknown LOCALSPEC_ name, with the nearest names."""
     known = {option.key.upper() for options in commands.values() for option in options}
     names = sorted(name.removeprefix(PREFIX) for name in environment if name.startswith(PREFIX))
-    wrong = [name for name in names if name not in known | OTHERS and not name.startswith(TESTS)]
-    near = {name: suggestion(name, sorted(known)).replace(" `", f" `{PREFIX}") for name in wrong}
-    return [f"`{PREFIX}{name}` sets nothing. {hint}" for name, hint in near.items()]
+    wrong = [name for name in names if name not in known | NOT_OPTIONS and not name.startswith(TEST_PREFIX)]
+    hints = {name: suggestion(name, sorted(known)).replace(" `", f" `{PREFIX}") for name in wrong}
+    return [f"`{PREFIX}{name}` sets nothing. {hint}" for name, hint in hints.items()]
 
 
-def _setting(command: str, option: Option, tables: Mapping[str, Any], file: Path, content: str) -> Setting:
-    """Find the value of an option: the environment's, the table's, the file's, else the default."""
-    if written := os.environ.get(option.variable):
-        value = _listed(written) if option.many else written
-        return Setting(command, option, value, ENVIRONMENT, f"`{option.variable}`")
+def _find_value(
+    command: str, option: SettableOption, tables: Mapping[str, Any], file: Path, content: str
+) -> SettingValue:
+    """Find an option's value: in the environment, the command's table, the top level, or else the default."""
+    if text := os.environ.get(option.variable):
+        value = _parse_list(text) if option.many else text
+        return SettingValue(command, option, value, ENVIRONMENT, f"`{option.variable}`")
     own, key = tables.get(command), option.key
     if isinstance(own, dict) and key in own:
-        return Setting(command, option, as_text(own[key]), FILE, _place(file, content, command, key))
+        return SettingValue(command, option, as_text(own[key]), FILE, _place(file, content, command, key))
     if key in tables:
-        return Setting(command, option, as_text(tables[key]), FILE, _place(file, content, "", key))
-    return Setting(command, option, option.default)
+        return SettingValue(command, option, as_text(tables[key]), FILE, _place(file, content, "", key))
+    return SettingValue(command, option, option.default)
 
 
-def _listed(written: str) -> Text:
-    """Read a variable of an option that may be repeated: a TOML list, else one value, spaces and all."""
-    if not written.startswith("["):
-        return [written]
+def _parse_list(text: str) -> OptionText:
+    """Parse a variable of an option that may be repeated: a TOML list, or else one value with its spaces."""
+    if not text.startswith("["):
+        return [text]
     try:
-        found = tomllib.loads(f"value = {written}")["value"]
+        values = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return [written]
-    return [str(as_text(one)) for one in found]
+        return [text]
+    return [str(as_text(value)) for value in values]
 
 
 def as_text(value: Any) -> Any:
-    """Return a value of TOML as a command line writes it."""
+    """Return a TOML value as text for the command line."""
     if isinstance(value, list):
-        return [as_text(one) for one in value]
+        return [as_text(each) for each in value]
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def checked(option: Option, value: Any) -> Text:
-    """Return a value as the option takes it, one text or several; raises ValueError where it cannot."""
-    found: Text = _several(value) if option.many else _single(value)
-    option.check(found)
-    return found
+def check(option: SettableOption, value: Any) -> OptionText:
+    """Return a value as one text or several, as the option needs it; raises ValueError for a wrong one."""
+    text: OptionText = _several(value) if option.many else _single(value)
+    option.check(text)
+    return text
 
 
 def _single(value: Any) -> str:
@@ -214,47 +216,47 @@ def _single(value: Any) -> str:
 
 
 def _several(value: Any) -> list[str]:
-    return [_single(one) for one in value] if isinstance(value, list) else [_single(value)]
+    return [_single(each) for each in value] if isinstance(value, list) else [_single(value)]
 
 
 def _place(file: Path, content: str, table: str, key: str) -> str:
-    """Return where a key is set: the file, and the line where it is plainly written."""
+    """Return where a key is set: the file, and the line if it can be found."""
     current = ""
     for number, line in enumerate(content.splitlines(), 1):
-        if found := _TABLE.match(line):
-            current = found[1]
-        elif (found := _KEY.match(line)) and (found[1] or current, found[2]) == (table, key):
+        if match := _TABLE.match(line):
+            current = match[1]
+        elif (match := _KEY.match(line)) and (match[1] or current, match[2]) == (table, key):
             return f"`{file}`, line {number}"
     return f"`{file}`"
 
 
-def typed(written: str) -> Any:
-    """Return what a command line wrote as TOML would hold it: a number, a truth, a list, else the text."""
+def parse_value(text: str) -> Any:
+    """Return a text of the command line as a TOML value: a number, a boolean, a list, or else the text."""
     try:
-        found = tomllib.loads(f"value = {written}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return written
-    same = isinstance(found, bool | int | float) and as_text(found) == written
-    return found if same or isinstance(found, list) else written
+        return text
+    same = isinstance(value, bool | int | float) and as_text(value) == text
+    return value if same or isinstance(value, list) else text
 
 
 def save(tables: Mapping[str, Any], file: Path) -> None:
-    """Write the settings, whole or not at all; raises StorageError where that cannot be."""
+    """Write the settings atomically; raises StorageError."""
     import tomli_w
 
-    whole = file.resolve()  # a link, as dotfiles often are, stays one
-    if whole.exists() and not whole.is_file():
+    target = file.resolve()  # keep a link, as dotfiles often are
+    if target.exists() and not target.is_file():
         raise StorageError(f"`{file}` is not a file", f"Choose one with `{FILE_VARIABLE}`")
-    partial = whole.with_name(f".{whole.name}.partial-{os.getpid()}")
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
-        whole.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as out:
             tomli_w.dump(tables, out)
             out.flush()
             os.fsync(out.fileno())
-        if whole.exists():
-            partial.chmod(whole.stat().st_mode & 0o777)
-        partial.replace(whole)
+        if target.exists():
+            partial.chmod(target.stat().st_mode & 0o777)
+        partial.replace(target)
     except OSError as error:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

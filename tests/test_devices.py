@@ -1,4 +1,4 @@
-"""What the machine has, and the order of choice."""
+"""The devices of a machine, and the order in which an engine is chosen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from localspec import devices
-from localspec.devices import Chosen, Device
+from localspec.devices import Chosen, Device, accelerators, hardware
 from localspec.errors import UnknownDevice
 
 CARD = Device("torch", "cuda:0", "NVIDIA H100", "cuda", 80_000_000_000, 70_000_000_000, "570.1")
@@ -25,13 +25,17 @@ Have = Callable[..., None]
 def have(monkeypatch: pytest.MonkeyPatch) -> Have:
     """Give this machine other devices."""
 
-    def machine(*found: Device, torch: bool = True) -> None:
-        monkeypatch.setattr(devices, "_cuda", lambda: [d for d in found if d.kind == "cuda" and torch])
-        monkeypatch.setattr(devices, "_gaudi", lambda: [d for d in found if d.kind == "hpu" and torch])
-        monkeypatch.setattr(devices, "_openvino", lambda: [d for d in found if d.engine != "torch"])
-        monkeypatch.setattr(devices, "nvidia", lambda: any(d.kind == "cuda" for d in found))
-        monkeypatch.setattr(devices, "gaudi", lambda: any(d.kind == "hpu" for d in found))
-        library = devices.Library("json" if torch else "no_such_module", "pytest", "export")
+    def machine(*given: Device, torch: bool = True) -> None:
+        def set_devices(function: str, chosen: list[Device]) -> None:
+            monkeypatch.setattr(accelerators, function, lambda: chosen)
+
+        kinds = {device.kind for device in given}
+        set_devices("cuda_devices", [device for device in given if device.kind == "cuda" and torch])
+        set_devices("gaudi_devices", [device for device in given if device.kind == "hpu" and torch])
+        set_devices("openvino_devices", [device for device in given if device.engine != "torch"])
+        monkeypatch.setattr(accelerators, "has_nvidia_driver", lambda: "cuda" in kinds)
+        monkeypatch.setattr(accelerators, "has_gaudi_driver", lambda: "hpu" in kinds)
+        library = devices.EngineLibrary("json" if torch else "no_such_module", "pytest", "export")
         monkeypatch.setitem(devices.LIBRARIES, "torch", library)
 
     return machine
@@ -42,7 +46,7 @@ def named(chosen: Chosen) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("there", "expected"),
+    ("available", "expected"),
     [
         ((CPU, INTEGRATED, DISCRETE, GAUDI, CARD), ("torch", "cuda:0")),
         ((CPU, INTEGRATED, DISCRETE, GAUDI), ("torch", "hpu:0")),
@@ -52,8 +56,8 @@ def named(chosen: Chosen) -> tuple[str, str]:
         ((CPU,), ("openvino", "CPU")),
     ],
 )
-def test_the_order_of_choice(have: Have, there: tuple[Device, ...], expected: tuple[str, str]) -> None:
-    have(*there)
+def test_the_order_of_choice(have: Have, available: tuple[Device, ...], expected: tuple[str, str]) -> None:
+    have(*available)
     chosen = devices.choose()
     assert named(chosen) == expected
     assert chosen.reason
@@ -85,38 +89,38 @@ def test_a_card_without_torch_names_the_command_that_brings_it(have: Have) -> No
         ("NPU", "npu"),
     ],
 )
-def test_a_device_that_is_asked_for_brings_its_engine(have: Have, device: str, engine: str) -> None:
+def test_a_requested_device_chooses_its_engine(have: Have, device: str, engine: str) -> None:
     have(CPU, CARD)
     assert named(devices.choose(device)) == (engine, device)
 
 
-def test_an_unknown_device_names_those_there_are(have: Have) -> None:
+def test_an_unknown_device_lists_the_available_ones(have: Have) -> None:
     have(CPU, CARD)
-    with pytest.raises(UnknownDevice, match="no device `TPU`") as caught:
+    with pytest.raises(UnknownDevice, match="Unknown device `TPU`") as caught:
         devices.choose("TPU")
     assert "`CPU`" in (caught.value.hint or "")
 
 
 def test_this_machine_is_described() -> None:
-    found = json.loads(json.dumps(devices.as_values()))
-    assert list(found) == ["cpu", "devices", "engines", "chosen", "notes"]
-    assert found["cpu"]["cores"] >= 1
-    assert 0 < found["cpu"]["free"] <= found["cpu"]["memory"]
-    assert found["cpu"]["model"]
-    assert "CPU" in [device["name"] for device in found["devices"] if device["engine"] == "openvino"]
-    assert found["engines"]["openvino"]["installed"]
-    assert found["chosen"]["engine"] in found["engines"]
+    values = json.loads(json.dumps(devices.as_values()))
+    assert list(values) == ["cpu", "devices", "engines", "chosen", "notes"]
+    assert values["cpu"]["cores"] >= 1
+    assert 0 < values["cpu"]["free"] <= values["cpu"]["memory"]
+    assert values["cpu"]["model"]
+    assert "CPU" in [device["name"] for device in values["devices"] if device["engine"] == "openvino"]
+    assert values["engines"]["openvino"]["installed"]
+    assert values["chosen"]["engine"] in values["engines"]
 
 
 def test_where_llama_cpp_may_be_faster_it_is_said(have: Have, monkeypatch: pytest.MonkeyPatch) -> None:
     have(CPU)
     for vector, said in (("AVX2", True), ("AVX-512 VNNI", False)):
-        monkeypatch.setattr(devices, "_vector", lambda vector=vector: vector)
+        monkeypatch.setattr(hardware, "vector_instructions", lambda vector=vector: vector)
         notes = devices.as_values()["notes"]
         assert any("`localspec tune MODEL`" in note for note in notes) == said
 
 
 def test_an_engine_that_is_not_installed_names_its_extra() -> None:
-    library = devices.Library("no_such_module", "no-such-module", "gguf")
+    library = devices.EngineLibrary("no_such_module", "no-such-module", "gguf")
     assert library.version is None
     assert library.install == "pip install 'localspec[gguf]'"

@@ -1,4 +1,4 @@
-"""Where a setting comes from, what a settings file may not say, and that writing loses nothing."""
+"""Settings: which source wins, which files are refused, and that writing loses nothing."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ import pytest
 
 from localspec import settings
 from localspec.errors import BadValue, StorageError, UnknownName
-from localspec.settings import Option, Settings
+from localspec.settings import SettableOption, Settings
 
 
-def number(value: settings.Text) -> None:
+def number(value: settings.OptionText) -> None:
     if not isinstance(value, str) or not value.isdigit():
         raise ValueError("it takes a number")
 
 
-def anything(value: settings.Text) -> None:
+def anything(value: settings.OptionText) -> None:
     assert isinstance(value, str)
 
 
-def several(value: settings.Text) -> None:
+def several(value: settings.OptionText) -> None:
     assert isinstance(value, list)
 
 
-DRAFT, THREADS = Option("draft", "draft", anything, default="auto"), Option("threads", "threads", number)
-STOP, TOKENS = Option("stop", "stop", several, many=True), Option("max_tokens", "most", number)
+DRAFT, THREADS = (
+    SettableOption("draft", "draft", anything, default="auto"),
+    SettableOption("threads", "threads", number),
+)
+STOP, TOKENS = (
+    SettableOption("stop", "stop", several, many=True),
+    SettableOption("max_tokens", "limit", number),
+)
 COMMANDS = {"chat": (DRAFT, THREADS, STOP, TOKENS), "prune-draft": (DRAFT,)}
 
 
@@ -43,9 +49,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def given(command: str = "chat") -> dict[str, tuple[Any, str, str]]:
-    """Return what is set of a command: its value for the parser, its source and its place."""
-    found = Settings.read(COMMANDS).given(command)
-    return {one.option.key: (one.taken(), one.source, one.place) for one in found}
+    """Return a command's settings: value for the parser, source and place."""
+    found = Settings.read(COMMANDS).of_command(command)
+    return {one.option.key: (one.for_parser(), one.source, one.place) for one in found}
 
 
 def test_nothing_is_set_at_first(file: Path) -> None:
@@ -155,12 +161,12 @@ def test_another_command_does_not_stumble_over_it(file: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "said", "near"),
     [
-        ("[chat]\ndarft = 'x'", "no setting `chat.darft`, which is in `{}`, line 2", "`draft`"),
-        ("\ntreads = 1", "no setting `treads`, which is in `{}`, line 2", "`threads`"),
-        ("[chatt]\ndraft = 'x'", "no command `chatt`, for a table in `{}`", "`chat`"),
-        ("[prune-draft]\nthreads = 1", "no setting `prune-draft.threads`", "`draft`"),
-        ("[chat]\nmax-tokens = 1", "no setting `chat.max-tokens`", "`max_tokens`"),
-        ("chat = 1", "no setting `chat`", ""),
+        ("[chat]\ndarft = 'x'", "Unknown setting `chat.darft` in `{}`, line 2", "`draft`"),
+        ("\ntreads = 1", "Unknown setting `treads` in `{}`, line 2", "`threads`"),
+        ("[chatt]\ndraft = 'x'", "Unknown command `chatt` of a table in `{}`", "`chat`"),
+        ("[prune-draft]\nthreads = 1", "Unknown setting `prune-draft.threads`", "`draft`"),
+        ("[chat]\nmax-tokens = 1", "Unknown setting `chat.max-tokens`", "`max_tokens`"),
+        ("chat = 1", "Unknown setting `chat`", ""),
     ],
 )
 def test_an_unknown_name_has_near_ones(file: Path, written: str, said: str, near: str) -> None:
@@ -229,7 +235,7 @@ def test_variables_that_set_nothing_are_told() -> None:
     ],
 )
 def test_what_is_typed_keeps_its_text(written: str, value: Any) -> None:
-    found = settings.typed(written)
+    found = settings.parse_value(written)
     assert (found, type(found)) == (value, type(value))
     if not isinstance(value, list):
         assert settings.as_text(found) == written

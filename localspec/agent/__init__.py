@@ -1,4 +1,4 @@
-"""An agent: ask, call tools, feed back, until an answer or a limit."""
+"""An agent: a model that calls tools until it has an answer."""
 
 from localspec.agent.smolagents import smolagents_model
 

@@ -1,41 +1,39 @@
-"""The loop of an agent: the model answers or calls tools, reads what they return, and goes on."""
+"""The loop of an agent: the model calls tools and reads their results until it answers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from localspec import plugins
-from localspec.agent.files import shortened
+from localspec.agent import events
+from localspec.agent.events import Event, FinishedEvent, ToolResultEvent
+from localspec.agent.loop_guard import FINAL, LoopGuard
 from localspec.agent.permission import NotAllowed, Permission
+from localspec.agent.tools.files import shortened
+from localspec.agent.turn import Turn, call_id, parse_turn
 from localspec.chat import opens_thought
 from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
-from localspec.output.reasoning import ReasoningParser
-from localspec.output.reasoning import Said as Thought
-from localspec.output.tool_calls import Call, ToolFormat
-from localspec.runtime.generation import Answer, Runtime
+from localspec.output.tool_calls import Call
+from localspec.output.tool_format import ToolFormat
+from localspec.runtime.generation import Runtime
 from localspec.tools import Tool, ToolFailed, tool
 
-STEPS = 25
-TOKENS = 2048  # most of one answer
-FINAL = "final_answer"  # every answer is a call: the last one, of this tool
+DEFAULT_MAX_STEPS = 25
+DEFAULT_MAX_TOKENS = 2048  # of one answer
 SYSTEM = (
     "You work in the user's folder by calling tools, one at a time. Asked a question, find the answer in the"
     " files, then call final_answer. Asked for a change, call edit_file or write_file for every file that"
     " must change, check it, then call final_answer."
 )
-TRIES = 3  # failed calls in a row until the model may give up
-ASTRAY = 0.8  # temperature of a model that makes the same call again
-AGAIN = 6  # calls that were made before, until it is stopped
-CHANGING = ("write", "run")  # access after which another call may return something else
-STOPPED = "(stopped by the user)"
-OUT_OF_ROOM = "(left out: there was no more room for it)"
-ANSWER, STEPS_GONE, REPEATED, LENGTH = "answer", "max_steps", "repeated", "length"
+RETRY_TEMPERATURE = 0.8  # of a greedy model that has repeated a call
+INTERRUPTED_RESULT = "(stopped by the user)"
+DROPPED_RESULT = "(left out: there was no more room for it)"
 
 
 def final_answer(answer: Annotated[str, "what to tell the user"]) -> str:
@@ -43,123 +41,11 @@ def final_answer(answer: Annotated[str, "what to tell the user"]) -> str:
     return answer
 
 
-class Said(NamedTuple):
-    """A piece of what the model says, or thinks."""
-
-    text: str
-    thought: bool = False
-
-
-class Working(NamedTuple):
-    """There is nothing to show yet: the model reads (0), or has written so much of what is no whole call."""
-
-    characters: int
-
-
-class Called(NamedTuple):
-    """A call that the model made, before it is allowed and run."""
-
-    call: Call
-
-
-class Returned(NamedTuple):
-    """What a call returned, or why it failed."""
-
-    call: Call
-    text: str
-    failed: bool
-    allowed: bool
-    seconds: float
-
-
-class Stepped(NamedTuple):
-    """One answer of the model, when it has ended."""
-
-    answer: Answer
-
-
-class Dropped(NamedTuple):
-    """Results of tools that were left out of the conversation, because its context was full."""
-
-    results: int
-
-
-class Finished(NamedTuple):
-    """The end: why, and what the model said last."""
-
-    reason: str
-    text: str
-
-
-Event = Said | Working | Called | Returned | Stepped | Dropped | Finished
-
-
-@dataclass(slots=True)
-class Turn:
-    """What one answer of the model amounts to."""
-
-    said: str = ""
-    thought: str = ""
-    calls: list[Call] = field(default_factory=list)
-
-    def message(self) -> dict[str, Any]:
-        """Return the answer as chat templates know it."""
-        calls = [
-            {
-                "id": f"call{at:05d}",
-                "type": "function",
-                "function": {"name": one.name, "arguments": one.arguments},
-            }
-            for at, one in enumerate(self.calls)
-        ]
-        found: dict[str, Any] = {"role": "assistant", "content": self.said.strip()}
-        found |= {"reasoning_content": self.thought.strip()} if self.thought.strip() else {}
-        return found | ({"tool_calls": calls} if calls else {})
-
-
-class LoopGuard:
-    """How a task goes: which tools the next answer may not call, so that small models do not run in circles.
-
-    After a call that failed the model tries again before it may give up, and a call that would return the
-    same once more is not run: it has to be another one. `stuck` tells that this happened too often.
-    """
-
-    def __init__(self) -> None:
-        self.barred: set[str] = set()
-        self._failures = 0  # in a row
-        self._made: list[Call] = []  # since something was changed
-        self.again = 0  # calls that were made before
-
-    @property
-    def stuck(self) -> bool:
-        """Tell whether the model makes the same calls again and again."""
-        return self.again >= AGAIN
-
-    def check(self, call: Call) -> None:
-        """Raise ToolFailed for a call that was made before, and nothing has changed since."""
-        if call in self._made:
-            self.again += 1
-            raise ToolFailed(
-                "You did exactly this before, and it would come out the same", "Do the next thing"
-            )
-
-    def note(self, result: Returned, called: Tool | None) -> None:
-        """Take in what a call returned."""
-        again = result.call in self._made
-        if called and called.access in CHANGING and not result.failed:
-            self._made = []
-        self._made.append(result.call)
-        self._failures = self._failures + 1 if result.failed and result.allowed else 0
-        self.barred = {FINAL} if 0 < self._failures <= TRIES else set()
-        if again:
-            self.barred |= {result.call.name}
-
-
 class Agent:
-    """A model with tools. Its conversation goes on from task to task; what was read once is not read again.
+    """A model with tools, whose conversation goes on from task to task.
 
-    What the model may write is held to the grammar of its tools, so a call is always whole and names a tool
-    with arguments of the right form. What a tool raises is told to the model.
+    A grammar constrains its answers to complete calls of its tools, with arguments of the right types. The
+    model reads what a tool raises as its result.
     """
 
     def __init__(
@@ -172,17 +58,12 @@ class Agent:
         tool_format: str | None = None,
         sampling: Sampling | None = None,
         seed: int | None = None,
-        max_steps: int = STEPS,
-        max_tokens: int = TOKENS,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
         """Raise BadValue for two tools of one name, PromptError for a model without a chat template."""
         self.runtime = runtime
-        tools = [*tools, tool(final_answer)]
-        self.tools = {one.name: one for one in tools}
-        if len(self.tools) < len(tools):
-            names = [one.name for one in tools]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise BadValue(f"There are two tools called `{twice}`", "Leave one of them out")
+        self.tools = by_name([*tools, tool(final_answer)])
         template = runtime.model.template()
         if template is None:
             raise PromptError(
@@ -191,9 +72,9 @@ class Agent:
             )
         self._template = template
         self._permission = permission
-        self.tool_format_name = tool_format or chosen(template.with_tools or template.source)
+        self.tool_format_name = tool_format or tool_format_of(template.with_tools or template.source)
         self._tool_format: ToolFormat = plugins.part("tool_formats", self.tool_format_name).made_by()
-        self._schemas = [one.schema for one in tools]
+        self._schemas = [known.schema for known in self.tools.values()]
         self._sampling = sampling or Sampling()
         self._seed = seed
         self._max_steps = max_steps
@@ -201,94 +82,108 @@ class Agent:
         self.messages: list[dict[str, Any]] = [{"role": "system", "content": system}]
 
     def run(self, task: str) -> Generator[Event, None, None]:
-        """Work on a task and yield what happens; the last event is Finished.
+        """Work on a task and yield what happens; the last event is a FinishedEvent.
 
-        Raises EmptyPrompt, and ContextFull when not even short results leave room. The conversation keeps
-        what was said until then.
+        Raises EmptyPrompt, and ContextFull when even short results do not fit. The conversation keeps the
+        messages written so far.
         """
         if not task.strip():
             raise EmptyPrompt
         self.messages.append({"role": "user", "content": task})
         guard = LoopGuard()
         for _ in range(self._max_steps):
-            turn = yield from self._step(guard)
-            if not turn.calls:
-                yield Finished(LENGTH, turn.said.strip())
-                return
+            turn = yield from self._answer(guard)
             final = next((call for call in turn.calls if call.name == FINAL), None)
             if final is not None:
                 text = str(final.arguments["answer"])
                 self.messages[-1] = {"role": "assistant", "content": text}
-                yield Finished(ANSWER, text)
+                yield FinishedEvent(events.ANSWER, text)
                 return
-            results = [
-                {"role": "tool", "name": call.name, "tool_call_id": f"call{at:05d}", "content": STOPPED}
-                for at, call in enumerate(turn.calls)
-            ]
-            self.messages += results  # whole from the start: Ctrl-C may end the turn at any call
-            for call, message in zip(turn.calls, results, strict=True):
-                yield Called(call)
-                result = self._result(call, guard)
-                message["content"] = result.text
-                guard.note(result, self.tools.get(call.name))
-                yield result
+            if not turn.calls:
+                yield FinishedEvent(events.LENGTH, turn.text.strip())
+                return
+            yield from self._run_calls(turn.calls, guard)
             if guard.stuck:
-                yield Finished(REPEATED, "")
+                yield FinishedEvent(events.REPEATED, "")
                 return
-        yield Finished(STEPS_GONE, "")
+        yield FinishedEvent(events.MAX_STEPS, "")
 
-    def _step(self, guard: LoopGuard) -> Generator[Event, None, Turn]:
-        """Have the model answer; the turn becomes a message, however far it got."""
+    def _answer(self, guard: LoopGuard) -> Generator[Event, None, Turn]:
+        """Have the model answer; the turn becomes a message even when it is interrupted."""
         prompt = yield from self._prompt()
         inside = opens_thought(self.runtime, prompt)
         answer, steps = self.runtime.answer(
             prompt,
-            sampling=self._sampling_of(guard),
-            seed=self._seed if self._seed is not None or self._sampling.temperature else guard.again,
+            sampling=self._sampling_for(guard),
+            seed=self._seed if self._seed is not None or self._sampling.temperature else guard.repeats,
             max_tokens=self._max_tokens,
             grammar=self._grammar(inside, guard.barred),
             special=True,
         )
         turn = Turn()
-        yield Working(0)
+        yield events.WaitingEvent(0)
         try:
             with closing(steps):
-                yield from reading((last.text for last in steps), self._tool_format, turn, inside)
+                yield from parse_turn((step.text for step in steps), self._tool_format, turn, inside)
         finally:
             self.messages.append(turn.message())
-        yield Stepped(answer)
+        yield events.AnswerEvent(answer)
         return turn
 
-    def _sampling_of(self, guard: LoopGuard) -> Sampling:
-        """Return how the next answer is chosen: who runs in circles at temperature 0 draws it."""
+    def _sampling_for(self, guard: LoopGuard) -> Sampling:
+        """Return the sampling of the next answer: a greedy model that repeats its calls samples."""
         greedy = self._sampling.temperature == 0
-        return replace(self._sampling, temperature=ASTRAY) if greedy and guard.again else self._sampling
+        return (
+            replace(self._sampling, temperature=RETRY_TEMPERATURE)
+            if greedy and guard.repeats
+            else self._sampling
+        )
 
     def _grammar(self, inside: bool, barred: Collection[str]) -> str:
-        token = self.runtime.tokenizer.token_to_id
-        offered = [one for one in self.tools.values() if one.name not in barred] or self.tools.values()
-        return self._tool_format.grammar([one.schema_now for one in offered], token, must=True, inside=inside)
+        token_id = self.runtime.tokenizer.token_to_id
+        offered = [known for known in self.tools.values() if known.name not in barred]
+        schemas = [known.schema_now for known in offered or self.tools.values()]
+        return self._tool_format.grammar(schemas, token_id, must=True, inside=inside)
 
     def _prompt(self) -> Generator[Event, None, list[int]]:
-        """Return the prompt of the next answer; where there is no room, the oldest results are left out."""
-        least = min(self._max_tokens, self.runtime.engine.context // 8)
+        """Return the prompt of the next answer; the oldest results are dropped until it fits."""
+        context = self.runtime.engine.context
+        min_room = min(self._max_tokens, context // 8)
         while True:
             text = self._tool_format.render(self._template.render, self.messages, self._schemas)
             prompt = self.runtime.encode(text, raw=False)
-            if len(prompt) + least <= self.runtime.engine.context:
+            if len(prompt) + min_room <= context:
                 return prompt
             oldest = self._oldest_result()
             if oldest is None:
-                raise ContextFull(len(prompt), self.runtime.engine.context)
-            oldest["content"] = OUT_OF_ROOM
-            yield Dropped(1)
+                raise ContextFull(len(prompt), context)
+            oldest["content"] = DROPPED_RESULT
+            yield events.DroppedResultsEvent(1)
 
     def _oldest_result(self) -> dict[str, Any] | None:
-        found = (one for one in self.messages if one["role"] == "tool")
-        return next((one for one in found if len(one["content"]) > len(OUT_OF_ROOM)), None)
+        results = (message for message in self.messages if message["role"] == "tool")
+        return next((result for result in results if len(result["content"]) > len(DROPPED_RESULT)), None)
 
-    def _result(self, call: Call, guard: LoopGuard) -> Returned:
-        """Run a call that is allowed; what goes wrong is the result."""
+    def _run_calls(self, calls: Sequence[Call], guard: LoopGuard) -> Generator[Event, None, None]:
+        results = [
+            {
+                "role": "tool",
+                "name": call.name,
+                "tool_call_id": call_id(number),
+                "content": INTERRUPTED_RESULT,
+            }
+            for number, call in enumerate(calls)
+        ]
+        self.messages += results  # before any call runs: Ctrl-C may leave calls without a result
+        for call, message in zip(calls, results, strict=True):
+            yield events.ToolCallEvent(call)
+            result = self._run_call(call, guard)
+            message["content"] = result.text
+            guard.note(result, self.tools.get(call.name))
+            yield result
+
+    def _run_call(self, call: Call, guard: LoopGuard) -> ToolResultEvent:
+        """Run a call if it is allowed; an error is its result."""
         started = perf_counter()
         failed, allowed = False, True
         try:
@@ -299,16 +194,13 @@ class Agent:
             started = perf_counter()
             text = as_text(called.run(**call.arguments))
         except NotAllowed as error:
-            text, failed, allowed = told(error), True, False
+            text, failed, allowed = format_error(error), True, False
         except ToolFailed as error:
-            text, failed = told(error), True
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a tool is foreign code: what it raises is told to the model
+            text, failed = format_error(error), True
+        except (Exception, SystemExit) as error:  # a tool is foreign code and may raise anything
             text, failed = f"error: {type(error).__name__}: {error}", True
-        text = shortened(text.encode("utf-8", "replace").decode())  # names of files may be no text
-        return Returned(call, text, failed, allowed, perf_counter() - started)
+        text = shortened(text.encode("utf-8", "replace").decode())  # file names may be invalid UTF-8
+        return ToolResultEvent(call, text, failed, allowed, perf_counter() - started)
 
     def _tool(self, call: Call) -> Tool:
         if call.name not in self.tools:
@@ -316,59 +208,35 @@ class Agent:
         return self.tools[call.name]
 
 
-def reading(pieces: Iterator[str], tool_format: ToolFormat, turn: Turn, inside: bool) -> Iterator[Event]:
-    """Split what streams in into thoughts, words and calls; note them in `turn`, and yield what is said."""
-    thinking, reader = ReasoningParser(inside), tool_format.reader()
-    unseen = 0
-
-    def taken(found: Sequence[str | Call]) -> Iterator[Event]:
-        for one in found:
-            if isinstance(one, Call):
-                turn.calls.append(one)
-            else:
-                turn.said += one
-                yield Said(one)
-
-    def split(found: Sequence[Thought]) -> Iterator[Event]:
-        for said in found:
-            if said.thought:
-                turn.thought += said.text
-                yield Said(said.text, thought=True)
-            else:
-                yield from taken(reader.push(said.text))
-
-    for piece in pieces:
-        unseen, made = unseen + len(piece), len(turn.calls)
-        for event in split(thinking.push(piece)):
-            unseen = 0
-            yield event
-        unseen = 0 if len(turn.calls) > made else unseen
-        if unseen:
-            yield Working(unseen)
-    yield from split(thinking.end())
-    yield from taken(reader.end())
+def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """Return tools by name; raises BadValue for two of one name."""
+    names = [known.name for known in tools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadValue(f"Two tools are called `{twice}`", "Leave one of them out")
+    return dict(zip(names, tools, strict=True))
 
 
-def chosen(template: str) -> str:
-    """Return the tool-call format whose signs a chat template shows, else the one that needs no template."""
+def tool_format_of(template: str) -> str:
+    """Return the tool-call format whose marks a chat template contains, or else `json`."""
     for name, part in plugins.parts("tool_formats").items():
-        if any(sign in template for sign in part.made_by.signs):
+        if any(mark in template for mark in part.made_by.marks):
             return name
     return "json"
 
 
 def as_text(value: Any) -> str:
-    """Return what a tool returned as the model is told."""
+    """Return a tool's result as the text that the model reads."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def told(error: ToolFailed) -> str:
-    """Return an error as the model is told."""
+def format_error(error: ToolFailed) -> str:
+    """Return an error as the text that the model reads."""
     return f"error: {error.message}" + (f". {error.hint}" if error.hint else "")
 
 
-def check_dialect(name: str | None) -> None:
+def check_tool_format(name: str | None) -> None:
     """Raise UnknownName for a tool-call format that does not exist."""
     names = plugins.names("tool_formats")
     if name is not None and name not in names:
-        raise UnknownName(f"There is no tool-call format called `{name}`", name, names)
+        raise UnknownName(f"Unknown tool-call format `{name}`", name, names)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from localspec import plugins
-from localspec.agent.loop import TOKENS, Turn, chosen, reading
+from localspec.agent.loop import DEFAULT_MAX_TOKENS, tool_format_of
+from localspec.agent.turn import Turn, parse_turn
 from localspec.chat import opens_thought, sampling_of
 from localspec.core.sampler import Sampling
 from localspec.errors import MissingExtra, PromptError
 from localspec.library import Library, Silent
 from localspec.output import grammar
 from localspec.output.reasoning import split
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Answer, Runtime
-from localspec.runtime.resolution import Choice
 
 if TYPE_CHECKING:
     from smolagents import Model
@@ -30,28 +32,34 @@ def smolagents_model(
     threads: int | None = None,
     temperature: float | None = None,
     seed: int | None = None,
-    max_tokens: int = TOKENS,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
     prompt_cache: float = 2.0,
 ) -> Model:
     """Return the model called `name` as a smolagents `Model`, with its draft.
 
-    Calls are held to the grammar of the tools, and answers to a JSON schema where smolagents asks for one. Of
-    what long prompts were read to, `prompt_cache` gigabytes stay on disk, 0 for none.
-    Raises MissingExtra without smolagents, and what loading a model raises.
+    Grammars constrain calls to the tools, and answers to a JSON schema if smolagents asks for one. The prompt
+    cache takes up to `prompt_cache` gigabytes of disk; 0 turns it off. Raises MissingExtra without
+    smolagents, and the errors of loading a model.
     """
-    try:
-        from smolagents import ChatMessage, Model
-        from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction, MessageRole
-        from smolagents.monitoring import TokenUsage
-    except ImportError:
-        raise MissingExtra("smolagents", "agent") from None
+    _require_smolagents()
     choice = Choice(engine, draft, device=device, threads=threads)
     choice.check()
-    given = {} if temperature is None else {"temperature": temperature}
-    sampling_of({}, given)
-    runtime = Runtime(name, choice, Library(), Silent(), prompts=int(1e9 * prompt_cache))
-    sampling = sampling_of(runtime.model.generation() if temperature is None else {}, given)
-    speaker = _Speaker(runtime, sampling, seed, max_tokens)
+    settings = {} if temperature is None else {"temperature": temperature}
+    sampling_of({}, settings)
+    runtime = Runtime.load(name, choice, Library(), Silent(), prompt_cache_bytes=int(1e9 * prompt_cache))
+    sampling = sampling_of(runtime.model.sampling_defaults() if temperature is None else {}, settings)
+    return _as_model(name, runtime, _Answerer(runtime, sampling, seed, max_tokens))
+
+
+def _require_smolagents() -> None:
+    try:
+        import smolagents  # noqa: F401
+    except ImportError:
+        raise MissingExtra("smolagents", "agent") from None
+
+
+def _as_model(name: str, runtime: Runtime, answerer: _Answerer) -> Model:
+    from smolagents import ChatMessage, Model
 
     class LocalspecModel(Model):  # type: ignore[misc]
         """The model, one answer at a time."""
@@ -69,73 +77,81 @@ def smolagents_model(
             **others: Any,
         ) -> ChatMessage:
             """Answer; with tools to call from, the answer is calls of them."""
-            asked = self._prepare_completion_kwargs(
+            request = self._prepare_completion_kwargs(
                 messages, stop_sequences, response_format, tools_to_call_from, **others
             )
-            if tools := asked.get("tools"):
-                answer, turn = speaker.call(asked["messages"], tools)
-            else:
-                answer, turn = speaker.say(asked["messages"], stop_sequences or (), response_format)
-            calls = [
-                ChatMessageToolCall(
-                    function=ChatMessageToolCallFunction(name=call.name, arguments=call.arguments),
-                    id=f"call{at}",
-                    type="function",
-                )
-                for at, call in enumerate(turn.calls)
-            ]
-            return ChatMessage(
-                role=MessageRole.ASSISTANT,
-                content=turn.said,
-                tool_calls=calls or None,
-                raw=answer,
-                token_usage=TokenUsage(answer.prompt_tokens, len(answer.token_ids)),
-            )
+            if tools := request.get("tools"):
+                return _message(*answerer.call_tools(request["messages"], tools))
+            return _message(*answerer.answer_text(request["messages"], stop_sequences or (), response_format))
 
     return LocalspecModel()
 
 
-class _Speaker:
-    """Answers conversations in words, JSON or calls."""
+def _message(answer: Answer, turn: Turn) -> Any:
+    """Return an answer as a smolagents `ChatMessage`."""
+    from smolagents import ChatMessage
+    from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction, MessageRole
+    from smolagents.monitoring import TokenUsage
 
-    def __init__(self, runtime: Runtime, sampling: Sampling, seed: int | None, max_tokens: int) -> None:
-        self._runtime = runtime
-        self._sampling = sampling
-        self._seed = seed
-        self._max_tokens = max_tokens
-        self._template = runtime.model.template()
+    calls = [
+        ChatMessageToolCall(
+            function=ChatMessageToolCallFunction(name=call.name, arguments=call.arguments),
+            id=f"call{number}",
+            type="function",
+        )
+        for number, call in enumerate(turn.calls)
+    ]
+    return ChatMessage(
+        role=MessageRole.ASSISTANT,
+        content=turn.text,
+        tool_calls=calls or None,
+        raw=answer,
+        token_usage=TokenUsage(answer.prompt_tokens, len(answer.token_ids)),
+    )
 
-    def say(
+
+@dataclass(frozen=True, slots=True)
+class _Answerer:
+    """Answers conversations with text, JSON or tool calls."""
+
+    runtime: Runtime
+    sampling: Sampling
+    seed: int | None
+    max_tokens: int
+
+    def answer_text(
         self, messages: list[Any], stop: Sequence[str], response_format: Mapping[str, Any] | None
     ) -> tuple[Answer, Turn]:
-        """Return an answer in words, or in JSON of the schema that is asked for."""
-        form = None
+        """Return an answer in text, or in JSON of the schema in `response_format`."""
+        constraint = None
         if response_format and "json_schema" in response_format:
-            form = grammar.of_schema(response_format["json_schema"]["schema"], "response_format")
-        prompt = self._runtime.model.encode_chat(messages)
-        answer, steps = self._runtime.answer(prompt, **self._given(), stop=stop, grammar=form)
+            constraint = grammar.from_schema(response_format["json_schema"]["schema"], "response_format")
+        prompt = self.runtime.model.encode_chat(messages)
+        answer, steps = self.runtime.answer(prompt, **self._settings(), stop=stop, grammar=constraint)
         with closing(steps):
-            text = "".join(last.text for last in steps)
-        thought, said = split(text, opens_thought(self._runtime, prompt) and form is None)
-        return answer, Turn(said, thought)
+            output = "".join(step.text for step in steps)
+        reasoning, text = split(output, opens_thought(self.runtime, prompt) and constraint is None)
+        return answer, Turn(text, reasoning)
 
-    def call(self, messages: list[Any], tools: list[dict[str, Any]]) -> tuple[Answer, Turn]:
-        """Return an answer that is calls of `tools`; raises PromptError without a chat template."""
-        template = self._template
+    def call_tools(self, messages: list[Any], tools: list[dict[str, Any]]) -> tuple[Answer, Turn]:
+        """Return an answer of calls of `tools`; raises PromptError without a chat template."""
+        template = self.runtime.model.template()
         if template is None:
             raise PromptError(
-                f"`{self._runtime.model.name}` has no chat template, which tools need",
+                f"`{self.runtime.model.name}` has no chat template, which tools need",
                 "Choose a model that was trained to chat",
             )
-        tool_format = plugins.part("tool_formats", chosen(template.with_tools or template.source)).made_by()
-        prompt = self._runtime.encode(tool_format.render(template.render, messages, tools), raw=False)
-        inside = opens_thought(self._runtime, prompt)
-        form = tool_format.grammar(tools, self._runtime.tokenizer.token_to_id, must=True, inside=inside)
-        answer, steps = self._runtime.answer(prompt, **self._given(), grammar=form, special=True)
+        name = tool_format_of(template.with_tools or template.source)
+        tool_format = plugins.part("tool_formats", name).made_by()
+        prompt = self.runtime.encode(tool_format.render(template.render, messages, tools), raw=False)
+        inside = opens_thought(self.runtime, prompt)
+        token_id = self.runtime.tokenizer.token_to_id
+        constraint = tool_format.grammar(tools, token_id, must=True, inside=inside)
+        answer, steps = self.runtime.answer(prompt, **self._settings(), grammar=constraint, special=True)
         turn = Turn()
         with closing(steps):
-            list(reading((last.text for last in steps), tool_format, turn, inside))
+            list(parse_turn((step.text for step in steps), tool_format, turn, inside))
         return answer, turn
 
-    def _given(self) -> dict[str, Any]:
-        return {"sampling": self._sampling, "seed": self._seed, "max_tokens": self._max_tokens}
+    def _settings(self) -> dict[str, Any]:
+        return {"sampling": self.sampling, "seed": self.seed, "max_tokens": self.max_tokens}

@@ -1,4 +1,4 @@
-"""What an agent did, a JSON object a line: written as it happens, so that a crash loses nothing."""
+"""What an agent did, as JSON lines that are written as it happens."""
 
 from __future__ import annotations
 
@@ -8,62 +8,74 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from localspec.agent.loop import Called, Dropped, Event, Finished, Returned, Said, Stepped
+from localspec.agent import events as happened
+from localspec.agent.events import Event
 from localspec.errors import LocalspecError, StorageError
+from localspec.runtime.generation import Answer
 
 
 def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str, Any] | None]]:
-    """Yield each event and the line that it completes, if it does; pieces of text are put together."""
-    said = thought = ""
-    yield Said(""), {"event": "task", "text": task, "at": now()}
+    """Yield each event with its line, or None; the pieces of a text become one line."""
+    text = reasoning = ""
+    yield happened.TextEvent(""), {"event": "task", "text": task, "at": now()}
     for event in events:
         line: dict[str, Any] | None = None
         match event:
-            case Said(text, is_thought):
-                said, thought = said + text * (not is_thought), thought + text * is_thought
-            case Stepped(answer):
-                line = {"event": "answer", "text": said.strip(), "at": now()}
-                line |= {"thought": thought.strip()} if thought.strip() else {}
-                line |= {
-                    "tokens": len(answer.token_ids),
-                    "prompt_tokens": answer.prompt_tokens,
-                    "kept_tokens": answer.kept_tokens,
-                    "prompt_seconds": round(answer.prompt_seconds, 4),
-                    "seconds": round(answer.seconds, 4),
-                    "tokens_per_pass": round(answer.stats.tokens_per_pass, 3),
-                    "drafted": answer.stats.drafted,
-                    "accepted": answer.stats.accepted,
-                    "token_ids": answer.token_ids,
-                }
-                said = thought = ""
-            case Called(call):
+            case happened.TextEvent(piece, is_reasoning):
+                text, reasoning = text + piece * (not is_reasoning), reasoning + piece * is_reasoning
+            case happened.AnswerEvent(answer):
+                line = _answer_line(answer, text.strip(), reasoning.strip())
+                text = reasoning = ""
+            case happened.ToolCallEvent(call):
                 line = {"event": "call", "name": call.name, "arguments": call.arguments, "at": now()}
-            case Returned():
-                line = {
-                    "event": "result",
-                    "name": event.call.name,
-                    "text": event.text,
-                    "failed": event.failed,
-                    "allowed": event.allowed,
-                    "seconds": round(event.seconds, 4),
-                    "at": now(),
-                }
-            case Dropped(results):
+            case happened.ToolResultEvent():
+                line = _result_line(event)
+            case happened.DroppedResultsEvent(results):
                 line = {"event": "dropped", "results": results, "at": now()}
-            case Finished(reason, text):
-                line = {"event": "finished", "reason": reason, "text": text, "at": now()}
+            case happened.FinishedEvent(reason, piece):
+                line = {"event": "finished", "reason": reason, "text": piece, "at": now()}
         yield event, line
 
 
-def cut_off(error: BaseException, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the line of a task that ended before its end: why, and what the model had said by then."""
+def _answer_line(answer: Answer, text: str, reasoning: str) -> dict[str, Any]:
+    return {
+        "event": "answer",
+        "text": text,
+        "at": now(),
+        **({"reasoning": reasoning} if reasoning else {}),
+        "tokens": len(answer.token_ids),
+        "prompt_tokens": answer.prompt_tokens,
+        "cached_prompt_tokens": answer.cached_prompt_tokens,
+        "prompt_seconds": round(answer.prompt_seconds, 4),
+        "seconds": round(answer.seconds, 4),
+        "tokens_per_pass": round(answer.stats.tokens_per_pass, 3),
+        "drafted": answer.stats.drafted,
+        "accepted": answer.stats.accepted,
+        "token_ids": answer.token_ids,
+    }
+
+
+def _result_line(result: happened.ToolResultEvent) -> dict[str, Any]:
+    return {
+        "event": "result",
+        "name": result.call.name,
+        "text": result.text,
+        "failed": result.failed,
+        "allowed": result.allowed,
+        "seconds": round(result.seconds, 4),
+        "at": now(),
+    }
+
+
+def stopped_line(error: BaseException, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the line of a task that an error or Ctrl-C stopped, with the text written by then."""
     reason = error.message if isinstance(error, LocalspecError) else "interrupted"
-    said = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
-    return {"event": "stopped", "reason": reason, "text": said, "at": now()}
+    text = messages[-1]["content"] if messages[-1]["role"] == "assistant" else ""
+    return {"event": "stopped", "reason": reason, "text": text, "at": now()}
 
 
 def opened(path: Path) -> IO[str]:
-    """Open a transcript to be written on at its end; raises StorageError."""
+    """Open a transcript to append to; raises StorageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("a", encoding="utf-8", errors="backslashreplace")
@@ -72,7 +84,7 @@ def opened(path: Path) -> IO[str]:
 
 
 def write(out: IO[str], line: dict[str, Any]) -> None:
-    """Write a line, which is then on its way to the disk; raises StorageError."""
+    """Write a line and flush it; raises StorageError."""
     try:
         out.write(json.dumps(line, ensure_ascii=False) + "\n")
         out.flush()
@@ -83,5 +95,5 @@ def write(out: IO[str], line: dict[str, Any]) -> None:
 
 
 def now() -> str:
-    """Return the time, to the millisecond, with its zone."""
+    """Return the time in ISO format, in milliseconds and UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

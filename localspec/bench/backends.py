@@ -1,4 +1,4 @@
-"""Who is measured: plain decoding, a draft on the same engine, or another program in a process of its own."""
+"""Backends to measure: plain decoding, a draft on the same engine, or another program in its own process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PLAIN = "plain"
 
 
 @dataclass(slots=True)
-class Answered:
-    """One answer to one turn: its tokens, its times in seconds, and what guessing did.
+class MeasuredAnswer:
+    """One answer to one turn: its tokens, its times in seconds, and what speculation did.
 
-    `decode_seconds` made `decode_tokens` of the tokens; what came before them is in `prefill_seconds`.
+    `decode_seconds` is the time of the last `decode_tokens` tokens; the time before is in `prefill_seconds`.
     """
 
     token_ids: list[int]
@@ -40,57 +40,57 @@ class Answered:
     target_seconds: float = 0.0
     drafted_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
+    draft_lengths: list[int] = field(default_factory=list)
     sources: dict[str, SourceCounts] = field(default_factory=dict)
 
     @property
     def seconds_per_token(self) -> float:
-        """Seconds a token, the prompt's reading apart."""
+        """Seconds for each decoded token, without prefill."""
         return self.decode_seconds / max(self.decode_tokens, 1)
 
 
-class PeerFailed(LocalspecError):
+class BaselineFailed(LocalspecError):
     """Another program could not be started, or died."""
 
 
-class Contender(ABC):
-    """Answers the tokens of a prompt, greedily."""
+class Backend(ABC):
+    """Answers the tokens of a prompt greedily."""
 
     name: str
     settings: dict[str, Any]
 
     @abstractmethod
-    def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
-        """Answer `prompt`, at most `tokens` tokens; `anew` forgets what was read before."""
+    def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
+        """Answer `prompt` with at most `tokens` tokens; `fresh` clears the KV cache first."""
 
     def peak_memory(self) -> int | None:
-        """Return the most bytes that its process held, None where it shares one."""
+        """Return the peak memory of its own process in bytes, None if it has no own process."""
         return None
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Give back what it holds."""
+    def close(self) -> None:  # noqa: B027 - optional
+        """Release its resources."""
 
 
-class Own(Contender):
+class LocalspecBackend(Backend):
     """localspec itself."""
 
     def __init__(self, name: str, runtime: Runtime) -> None:
         self.name = name
         self.runtime = runtime
         self.settings = {
-            "engine": str(runtime.engine_spec),
+            "engine": str(runtime.resolution.target.spec),
             "drafter": str(runtime.draft_spec),
-            "draft_length": str(runtime.draft_length_spec),
+            "draft_length": str(runtime.resolution.draft_length),
         }
 
-    def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
-        """Answer with the runtime's parts; times are the loop's own."""
-        if anew:
+    def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
+        """Answer with the runtime; the times are those of the decoding loop."""
+        if fresh:
             self.runtime.forget()
         answer, steps = self.runtime.answer(prompt, sampling=Sampling(), max_tokens=tokens)
-        depths = [last.drafted for last in steps]
+        draft_lengths = [step.drafted for step in steps]
         stats = answer.stats
-        return Answered(
+        return MeasuredAnswer(
             token_ids=answer.token_ids,
             prompt_tokens=answer.prompt_tokens,
             prefill_seconds=answer.prompt_seconds,
@@ -103,24 +103,25 @@ class Own(Contender):
             target_seconds=stats.target_seconds,
             drafted_at=stats.drafted_at,
             accepted_at=stats.accepted_at,
-            depths=depths,
+            draft_lengths=draft_lengths,
             sources=stats.sources,
         )
 
 
-class Program:
-    """Another program in a process of its own, which reads a request a line and writes a reply a line.
+class BaselineProcess:
+    """Another program in its own process, which reads requests and writes replies as JSON lines.
 
-    See `peers.py`. Rows that run the same weights share one, which ends when the last of them is closed.
+    `baselines.py` is its other end. Backends with the same weights share a process, which ends when the last
+    of them is closed.
     """
 
-    def __init__(self, name: str, given: dict[str, Any]) -> None:
+    def __init__(self, name: str, settings: dict[str, Any]) -> None:
         self.name = name
         self._users = 0
-        self._words = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - a pipe could fill up
-        command = [sys.executable, "-m", "localspec.bench.baselines", name, json.dumps(given)]
+        self._stderr = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - a pipe could fill up
+        command = [sys.executable, "-m", "localspec.bench.baselines", name, json.dumps(settings)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True
         )
         try:
             self.settings = self._reply()
@@ -130,11 +131,11 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The id of the process."""
         return self._process.pid
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to a request; raises PeerFailed when the process is gone."""
+        """Return the reply to a request; raises BaselineFailed if the process has died."""
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -144,17 +145,17 @@ class Program:
         return self._reply()
 
     def open(self) -> None:
-        """Count one more user."""
+        """Add a user of the process."""
         self._users += 1
 
     def close(self) -> None:
-        """Count one user less, and end the process after the last."""
+        """Remove a user, and end the process after the last one."""
         self._users -= 1
         if self._users <= 0:
             self._end()
 
     def _end(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout, self._words):
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
             with suppress(OSError):
                 if pipe is not None:
                     pipe.close()
@@ -169,52 +170,52 @@ class Program:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         try:
-            found: dict[str, Any] = json.loads(line)
+            reply: dict[str, Any] = json.loads(line)
         except ValueError:
             raise self._failed() from None
-        if "error" in found:
-            raise PeerFailed(f"`{self.name}`: {found['error']}", found.get("hint"))
-        return found
+        if "error" in reply:
+            raise BaselineFailed(f"`{self.name}`: {reply['error']}", reply.get("hint"))
+        return reply
 
-    def _failed(self) -> PeerFailed:
+    def _failed(self) -> BaselineFailed:
         self._process.kill()
         code = self._process.wait()
-        self._words.seek(0)
-        last = [line for line in self._words.read().splitlines() if line.strip()]
-        return PeerFailed(f"`{self.name}` died with {code}: {last[-1] if last else 'it said nothing'}")
+        self._stderr.seek(0)
+        lines = [line for line in self._stderr.read().splitlines() if line.strip()]
+        return BaselineFailed(f"`{self.name}` exited with {code}: {lines[-1] if lines else 'no output'}")
 
 
-class Peer(Contender):
-    """Another program, driven through its own best settings."""
+class BaselineBackend(Backend):
+    """Another program, with its own best settings."""
 
-    def __init__(self, name: str, given: dict[str, Any], program: Program | None = None) -> None:
+    def __init__(self, name: str, settings: dict[str, Any], process: BaselineProcess | None = None) -> None:
         self.name = name
-        self.program = program or Program(name, given)
-        self.program.open()
-        self.settings = {"peer": name} | self.program.settings
+        self.process = process or BaselineProcess(name, settings)
+        self.process.open()
+        self.settings = {"baseline": name} | self.process.settings
 
-    def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
-        """Ask the program; raises PeerFailed when it is gone."""
-        request = {"row": self.name, "prompt": list(prompt), "tokens": tokens, "anew": anew}
-        return Answered(**self.program.ask(request))
+    def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
+        """Ask the program; raises BaselineFailed if it has died."""
+        request = {"row": self.name, "prompt": list(prompt), "tokens": tokens, "fresh": fresh}
+        return MeasuredAnswer(**self.process.ask(request))
 
     def peak_memory(self) -> int | None:
-        """Return the most bytes that its process has held so far."""
-        return peak_memory(self.program.pid)
+        """Return the peak memory of its process in bytes."""
+        return peak_memory(self.process.pid)
 
     def close(self) -> None:
-        """Leave the program."""
-        self.program.close()
+        """Release the process."""
+        self.process.close()
 
 
 def peak_memory(process: int) -> int | None:
-    """Return the most bytes that a process has held, or what it holds where the system keeps no peak."""
+    """Return the peak memory of a process in bytes, or its memory now where the system keeps no peak."""
     import psutil
 
     with suppress(OSError, ValueError, StopIteration):
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     with suppress(psutil.Error):
-        held = psutil.Process(process).memory_info()
-        return int(getattr(held, "peak_wset", held.rss))
+        memory = psutil.Process(process).memory_info()
+        return int(getattr(memory, "peak_wset", memory.rss))
     return None

@@ -1,19 +1,19 @@
-"""Records -> a report: plain values under a versioned schema, documented in docs/bench.md."""
+"""The report of a benchmark: plain values in a versioned schema, documented in docs/bench.md."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from localspec import devices
-from localspec.bench.backends import PLAIN, Contender, peak_memory
+from localspec.bench.backends import PLAIN, Backend, MeasuredAnswer, peak_memory
 from localspec.bench.intervals import median_and_range, speed_up
-from localspec.bench.runner import Race, Run
+from localspec.bench.runner import BenchRun, Parity, Run
 from localspec.core.stats import SourceCounts
 
 SCHEMA = 1
@@ -21,11 +21,12 @@ SCHEMA = 1
 Values = dict[str, Any]
 
 
-def report(race: Race, contenders: Sequence[Contender], facts: Values) -> Values:
-    """Return everything that was measured and what follows from it.
+def report(bench_run: BenchRun, backends: Sequence[Backend], facts: Values) -> Values:
+    """Return everything that was measured, and its summary, in seconds and bytes.
 
-    `facts` are the model, the options and the cost curves. Seconds and bytes throughout.
+    `facts` are the model, the options and the cost curves.
     """
+    names = {backend.name for backend in backends}
     return {
         "schema": SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -33,136 +34,133 @@ def report(race: Race, contenders: Sequence[Contender], facts: Values) -> Values
         "machine": machine(),
         **facts,
         "peak_memory": peak_memory(os.getpid()),
-        "finished": race.finished,
-        "contenders": [
+        "finished": bench_run.finished,
+        "backends": [
             {
-                "name": one.name,
-                **one.settings,
-                "peak_memory": one.peak_memory(),
-                "failed": race.failed.get(one.name),
+                "name": backend.name,
+                **backend.settings,
+                "peak_memory": backend.peak_memory(),
+                "failed": bench_run.failed.get(backend.name),
             }
-            for one in contenders
+            for backend in backends
         ],
-        "absent": {
-            name: why for name, why in race.failed.items() if name not in {one.name for one in contenders}
-        },
-        "summary": summary(race),
-        "parity": {
-            name: {
-                "passed": found.passed,
-                "answers": found.answers,
-                "ties": found.ties,
-                "failures": found.failures,
-            }
-            for name, found in race.parity.items()
-        },
-        "skipped": race.skipped,
-        "runs": [found.as_values() for found in race.runs],
+        "absent": {name: reason for name, reason in bench_run.failed.items() if name not in names},
+        "summary": summary(bench_run),
+        "parity": {name: _parity_values(parity) for name, parity in bench_run.parity.items()},
+        "skipped": bench_run.skipped,
+        "runs": [run.as_values() for run in bench_run.runs],
+    }
+
+
+def _parity_values(parity: Parity) -> Values:
+    return {
+        "passed": parity.passed,
+        "answers": parity.answers,
+        "ties": parity.ties,
+        "failures": parity.failures,
     }
 
 
 def machine() -> Values:
-    """Describe the machine; reports are compared only when these are the same."""
-    found = asdict(devices.cpu())
-    del found["free"]
-    return found | {"system": platform.system(), "versions": devices.versions()}
+    """Describe the machine; only reports of the same machine are comparable."""
+    processor = asdict(devices.cpu())
+    del processor["free"]
+    return processor | {"system": platform.system(), "versions": devices.versions()}
 
 
-def summary(race: Race) -> list[Values]:
-    """Return a row for each contender over all prompts, and one for each class of prompts."""
+def summary(bench_run: BenchRun) -> list[Values]:
+    """Return a row for each backend over all prompts, with one for each class of prompts."""
     rows = []
-    for name in dict.fromkeys(found.contender for found in race.runs):
-        runs = [found for found in race.runs if found.contender == name]
-        passed = name not in race.parity or race.parity[name].passed
-        whole = _row(name, runs, race.runs, passed)
-        kinds = list(dict.fromkeys((found.suite, found.kind) for found in runs))
-        rows.append(whole | {"classes": [_class(name, kind, race.runs, passed) for kind in kinds]})
+    for name in dict.fromkeys(run.backend for run in bench_run.runs):
+        own = [run for run in bench_run.runs if run.backend == name]
+        passed = name not in bench_run.parity or bench_run.parity[name].passed
+        total = _row(name, bench_run.runs, passed)
+        kinds = list(dict.fromkeys((run.suite, run.kind) for run in own))
+        rows.append(total | {"classes": [_class(name, kind, bench_run.runs, passed) for kind in kinds]})
     return rows
 
 
 def _class(name: str, kind: tuple[str, str], runs: Sequence[Run], passed: bool) -> Values:
-    of_kind = [found for found in runs if (found.suite, found.kind) == kind]
-    own = [found for found in of_kind if found.contender == name]
-    return {"suite": kind[0], "class": kind[1]} | _row(name, own, of_kind, passed)
+    of_kind = [run for run in runs if (run.suite, run.kind) == kind]
+    return {"suite": kind[0], "class": kind[1]} | _row(name, of_kind, passed)
 
 
-def _row(name: str, own: Sequence[Run], runs: Sequence[Run], passed: bool) -> Values:
-    """Return rates with ranges, the speed-up if the texts are the same, and what guessing did."""
-    rates = [1 / found.answered.seconds_per_token for found in own if found.answered.decode_seconds]
-    reads = [
-        found.answered.prompt_tokens / found.answered.prefill_seconds
-        for found in own
-        if found.answered.prefill_seconds
-    ]
+def _row(name: str, runs: Sequence[Run], passed: bool) -> Values:
+    """Return a backend's rates with ranges, its speed-up if parity has `passed`, and its draft statistics."""
+    answers = [run.answer for run in runs if run.backend == name]
     pairs = paired(name, runs)
-    ratio = asdict(speed_up(pairs)) if passed and name != PLAIN and pairs else None
-    drafted = _sums(found.answered.drafted_at for found in own)
-    accepted = _sums(found.answered.accepted_at for found in own)
-    decode = _total(own, lambda run: run.answered.decode_seconds)
-    passes = _total(own, lambda run: run.answered.passes)
-    tokens = _total(own, lambda run: run.answered.decode_tokens)
-    draft = _total(own, lambda run: run.answered.draft_seconds)
-    target = _total(own, lambda run: run.answered.target_seconds)
+    passes = sum(answer.passes for answer in answers)
+    tokens = sum(answer.decode_tokens for answer in answers)
+    drafted = _sum_by_position(answer.drafted_at for answer in answers)
+    accepted = _sum_by_position(answer.accepted_at for answer in answers)
     return {
-        "contender": name,
+        "backend": name,
         "same_text": passed,
-        "speed_up": ratio,
-        "tokens_per_second": _spread(rates),
-        "prompt_tokens_per_second": _spread(reads),
+        "speed_up": asdict(speed_up(pairs)) if passed and name != PLAIN and pairs else None,
+        "tokens_per_second": _spread(
+            [1 / answer.seconds_per_token for answer in answers if answer.decode_seconds]
+        ),
+        "prompt_tokens_per_second": _spread(
+            [answer.prompt_tokens / answer.prefill_seconds for answer in answers if answer.prefill_seconds]
+        ),
         "tokens_per_pass": tokens / passes if passes else None,
         "drafted": sum(drafted),
         "accepted": sum(accepted),
         "acceptance": [right / tried for right, tried in zip(accepted, drafted, strict=True) if tried],
-        "sources": _sources(own),
-        "share": {"draft": draft / decode, "target": target / decode, "own": 1 - (draft + target) / decode}
-        if passes and decode
-        else None,
+        "sources": _sources(answers),
+        "share": _time_shares(answers) if passes else None,
     }
 
 
-def _sources(runs: Iterable[Run]) -> Values:
-    """Return the sums of each source of guesses, where a draft has more than one."""
-    total: dict[str, SourceCounts] = {}
-    for run in runs:
-        for name, share in run.answered.sources.items():
-            found = total.setdefault(name, SourceCounts())
-            found.drafted += share.drafted
-            found.accepted += share.accepted
-            found.seconds += share.seconds
-    return {name: asdict(share) for name, share in total.items() if name}
+def _time_shares(answers: Sequence[MeasuredAnswer]) -> Values | None:
+    """Return the shares of decode time in the drafter, the target and localspec's own code."""
+    decode = sum(answer.decode_seconds for answer in answers)
+    draft = sum(answer.draft_seconds for answer in answers)
+    target = sum(answer.target_seconds for answer in answers)
+    if not decode:
+        return None
+    return {"draft": draft / decode, "target": target / decode, "own": 1 - (draft + target) / decode}
+
+
+def _sources(answers: Iterable[MeasuredAnswer]) -> Values:
+    """Return the totals of each source of draft tokens, for a drafter with several."""
+    totals: dict[str, SourceCounts] = {}
+    for answer in answers:
+        for name, counts in answer.sources.items():
+            total = totals.setdefault(name, SourceCounts())
+            total.drafted += counts.drafted
+            total.accepted += counts.accepted
+            total.seconds += counts.seconds
+    return {name: asdict(total) for name, total in totals.items() if name}
 
 
 def paired(name: str, runs: Iterable[Run]) -> list[list[tuple[float, float]]]:
-    """Return for each prompt the seconds a token of (plain, contender), repetition by repetition."""
-    seconds: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}
-    for found in runs:
-        if found.contender in (PLAIN, name) and found.answered.decode_tokens:
-            at = seconds.setdefault((found.suite, found.prompt), {}).setdefault(found.repeat, {})
-            spent = at.setdefault(found.contender, [0.0, 0.0])
-            spent[0] += found.answered.decode_seconds
-            spent[1] += found.answered.decode_tokens
+    """Return for each prompt the seconds per token of (plain, backend), for each repetition."""
+    totals: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}  # seconds and tokens
+    for run in runs:
+        if run.backend in (PLAIN, name) and run.answer.decode_tokens:
+            repetition = totals.setdefault((run.suite, run.prompt), {}).setdefault(run.repeat, {})
+            total = repetition.setdefault(run.backend, [0.0, 0.0])
+            total[0] += run.answer.decode_seconds
+            total[1] += run.answer.decode_tokens
     return [
-        [(_rate(pair[PLAIN]), _rate(pair[name])) for pair in repeats.values() if {PLAIN, name} <= pair.keys()]
-        for repeats in seconds.values()
+        [
+            (pair[PLAIN][0] / pair[PLAIN][1], pair[name][0] / pair[name][1])
+            for pair in repetitions.values()
+            if {PLAIN, name} <= pair.keys()
+        ]
+        for repetitions in totals.values()
     ]
 
 
-def _rate(spent: list[float]) -> float:
-    return spent[0] / spent[1]
-
-
 def _spread(values: Sequence[float]) -> Values | None:
-    return dict(zip(("median", "least", "most"), median_and_range(values), strict=True)) if values else None
+    return dict(zip(("median", "min", "max"), median_and_range(values), strict=True)) if values else None
 
 
-def _sums(counts: Iterable[Sequence[int]]) -> list[int]:
+def _sum_by_position(counts: Iterable[Sequence[int]]) -> list[int]:
     total: list[int] = []
     for count in counts:
         total += [0] * (len(count) - len(total))
-        for at, value in enumerate(count):
-            total[at] += value
+        for position, value in enumerate(count):
+            total[position] += value
     return total
-
-
-def _total(runs: Sequence[Run], of: Callable[[Run], float]) -> float:
-    return sum(map(of, runs))

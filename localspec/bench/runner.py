@@ -1,4 +1,4 @@
-"""The measurement: every contender answers every prompt, by turns, as often as asked."""
+"""The benchmark itself: every backend answers every prompt, in turns and repeatedly."""
 
 from __future__ import annotations
 
@@ -6,41 +6,39 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.bench.backends import PLAIN, Answered, Contender, PeerFailed
+from localspec.bench.backends import PLAIN, Backend, BaselineFailed, MeasuredAnswer
 from localspec.bench.suites import Prompt
 from localspec.core.contracts import Engine
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.errors import PromptError
 from localspec.library import Model
 
-WARM_UP = 8  # tokens of an answer that is not counted
+WARM_UP_TOKENS = 8
 
-BuildStep = Callable[[str], None]
+Report = Callable[[str], None]  # takes a line about the progress
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured answer of one contender."""
+    """One measured answer of one backend."""
 
-    contender: str
+    backend: str
     suite: str
     prompt: str
     kind: str
     turn: int
     repeat: int
-    answered: Answered
+    answer: MeasuredAnswer
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values."""
-        values = {
-            name: getattr(self, name) for name in ("contender", "suite", "prompt", "kind", "turn", "repeat")
-        }
-        return values | asdict(self.answered)
+        names = ("backend", "suite", "prompt", "kind", "turn", "repeat")
+        return {name: getattr(self, name) for name in names} | asdict(self.answer)
 
 
 @dataclass(slots=True)
 class Parity:
-    """How a contender's texts compare with plain ones."""
+    """A comparison of a backend's answers with those of plain decoding."""
 
     answers: int = 0
     ties: int = 0
@@ -48,13 +46,13 @@ class Parity:
 
     @property
     def passed(self) -> bool:
-        """Tell whether every text was the plain one up to near ties."""
+        """Tell whether every answer was the same up to near ties."""
         return not self.failures
 
 
 @dataclass(slots=True)
-class Race:
-    """What has been measured so far; whoever stops it early keeps this."""
+class BenchRun:
+    """What has been measured, in full or until an interrupt."""
 
     runs: list[Run] = field(default_factory=list)
     parity: dict[str, Parity] = field(default_factory=dict)
@@ -64,112 +62,120 @@ class Race:
 
 
 def run(
-    contenders: Sequence[Contender],
+    backends: Sequence[Backend],
     prompts: Sequence[Prompt],
     model: Model,
     engine: Engine,
     *,
     tokens: int,
     repeat: int,
-    step: BuildStep = lambda _: None,
-) -> Race:
-    """Measure; the first contender is plain decoding on `engine`, with which all texts are compared.
+    step: Report = lambda _: None,
+) -> BenchRun:
+    """Measure `backends`, of which the first is plain decoding on `engine`, the reference for all answers.
 
-    Contenders take turns within each prompt, in reverse order every other time, so that a machine that
-    slows down or warms up favours none. A peer that dies is left out from there on. On KeyboardInterrupt
-    what was measured is returned.
+    Backends take turns within each prompt, in reverse order every other time, so that a machine that slows
+    down or warms up favours none. A baseline that dies is left out from then on. A KeyboardInterrupt returns
+    what was measured.
     """
-    race = Race()
-    racing = list(contenders)
+    runner = _Runner(list(backends), model, engine, tokens)
     try:
-        hello = encoded(model, ["Hi"], [], None)
-        for one in list(racing):
-            step(f"Warming up: {one.name}")
-            _attempt(race, racing, one, hello, WARM_UP, anew=True)
+        for backend in backends:
+            step(f"Warming up: {backend.name}")
+            runner.attempt(backend, encoded(model, ["Hi"], [], None), WARM_UP_TOKENS, fresh=True)
         for number, prompt in enumerate(prompts, 1):
-            for count in range(repeat):
-                step(f"{number}/{len(prompts)} {prompt.suite} {prompt.name}, {count + 1} of {repeat}")
-                _round(race, racing, prompt, model, engine, tokens, count)
-        race.finished = True
+            for repetition in range(repeat):
+                step(f"{number}/{len(prompts)} {prompt.suite} {prompt.name}, {repetition + 1} of {repeat}")
+                runner.run_prompt(prompt, repetition)
+        runner.results.finished = True
     except KeyboardInterrupt:
         pass
-    return race
+    return runner.results
 
 
-def _round(
-    race: Race,
-    racing: list[Contender],
-    prompt: Prompt,
-    model: Model,
-    engine: Engine,
-    tokens: int,
-    count: int,
-) -> None:
-    """Let every contender answer all turns of a prompt once; runs count only when all of them were made."""
-    made: list[Run] = []
-    told: dict[str, list[list[int]]] = {}
-    for one in racing[::-1] if count % 2 else list(racing):
-        answers: list[list[int]] = []
-        for turn in range(len(prompt.turns)):
-            history = [model.tokenizer().decode(ids, skip_special_tokens=True) for ids in answers]
-            ids = encoded(model, prompt.turns[: turn + 1], history, prompt.system)
+class _Runner:
+    """Runs prompts on the backends that have not failed."""
+
+    def __init__(self, backends: list[Backend], model: Model, engine: Engine, tokens: int) -> None:
+        self.results = BenchRun()
+        self._backends = backends
+        self._model = model
+        self._engine = engine
+        self._tokens = tokens
+
+    def run_prompt(self, prompt: Prompt, repetition: int) -> None:
+        """Have every backend answer all turns of a prompt once; a prompt too long for one is skipped."""
+        runs: list[Run] = []
+        answers: dict[str, list[list[int]]] = {}
+        for backend in self._backends[::-1] if repetition % 2 else list(self._backends):
             try:
-                answered = _attempt(race, racing, one, ids, tokens, anew=not turn)
+                measured = self._answer_turns(backend, prompt)
             except PromptError as error:
-                race.skipped.append(f"{prompt.suite} {prompt.name}: {error.message}")
+                self.results.skipped.append(f"{prompt.suite} {prompt.name}: {error.message}")
                 return
-            if answered is None:
+            answers[backend.name] = [answer.token_ids for answer in measured]
+            runs += [
+                Run(backend.name, prompt.suite, prompt.name, prompt.kind, turn, repetition, answer)
+                for turn, answer in enumerate(measured)
+            ]
+        self.results.runs += [run for run in runs if run.backend not in self.results.failed]
+        if repetition == 0:
+            self._compare(answers, prompt)
+
+    def _answer_turns(self, backend: Backend, prompt: Prompt) -> list[MeasuredAnswer]:
+        """Return the answers to the turns of a prompt, up to a failure."""
+        answers: list[MeasuredAnswer] = []
+        for turn in range(len(prompt.turns)):
+            history = [self._decoded(answer.token_ids) for answer in answers]
+            ids = encoded(self._model, prompt.turns[: turn + 1], history, prompt.system)
+            answer = self.attempt(backend, ids, self._tokens, fresh=not turn)
+            if answer is None:
                 break
-            answers.append(answered.token_ids)
-            made.append(Run(one.name, prompt.suite, prompt.name, prompt.kind, turn, count, answered))
-        told[one.name] = answers
-    race.runs += [found for found in made if found.contender not in race.failed]
-    if count == 0:
-        _compare(race, told, prompt, model, engine)
+            answers.append(answer)
+        return answers
 
+    def attempt(
+        self, backend: Backend, prompt: list[int], tokens: int, *, fresh: bool
+    ) -> MeasuredAnswer | None:
+        """Return an answer; for a baseline that fails return None, and leave it out from now on."""
+        try:
+            return backend.answer(prompt, tokens, fresh=fresh)
+        except BaselineFailed as error:
+            self.results.failed[backend.name] = error.message
+            self._backends.remove(backend)
+            return None
 
-def _attempt(
-    race: Race, racing: list[Contender], one: Contender, prompt: list[int], tokens: int, *, anew: bool
-) -> Answered | None:
-    """Return an answer, or None from a peer that failed: it is out."""
-    try:
-        return one.answer(prompt, tokens, anew=anew)
-    except PeerFailed as error:
-        race.failed[one.name] = error.message
-        racing.remove(one)
-        return None
+    def _compare(self, answers: dict[str, list[list[int]]], prompt: Prompt) -> None:
+        """Compare each backend's answers with the plain ones, up to the first turn that differs."""
+        for name, turns in answers.items():
+            parity = self.results.parity.setdefault(name, Parity())
+            history: list[str] = []
+            for turn, (expected, actual) in enumerate(zip(answers[PLAIN], turns, strict=False)):
+                parity.answers += 1
+                ids = encoded(self._model, prompt.turns[: turn + 1], history, prompt.system)
+                difference = first_difference(
+                    expected, actual, engine=self._engine, prompt=ids, tolerance=ROUNDED
+                )
+                if difference is not None:
+                    parity.ties += difference.tie
+                    if not difference.tie:
+                        place = {"suite": prompt.suite, "prompt": prompt.name, "turn": turn}
+                        parity.failures.append(place | {"at": difference.at, "gap": difference.gap})
+                    break  # later turns have another history
+                history.append(self._decoded(expected))
 
-
-def _compare(
-    race: Race, told: dict[str, list[list[int]]], prompt: Prompt, model: Model, engine: Engine
-) -> None:
-    """Compare each contender's answers with the plain ones, turn by turn until the first that parts."""
-    plain = told[PLAIN]
-    for name, answers in told.items():
-        parity = race.parity.setdefault(name, Parity())
-        history: list[str] = []
-        for turn, (expected, found) in enumerate(zip(plain, answers, strict=False)):
-            parity.answers += 1
-            ids = encoded(model, prompt.turns[: turn + 1], history, prompt.system)
-            gap = first_difference(expected, found, engine=engine, prompt=ids, tolerance=ROUNDED)
-            if gap is not None:
-                parity.ties += gap.tie
-                if not gap.tie:
-                    where = {"suite": prompt.suite, "prompt": prompt.name, "turn": turn}
-                    parity.failures.append(where | {"at": gap.at, "gap": gap.gap})
-                break  # later turns have another history
-            history.append(model.tokenizer().decode(expected, skip_special_tokens=True))
+    def _decoded(self, ids: list[int]) -> str:
+        return str(self._model.tokenizer().decode(ids, skip_special_tokens=True))
 
 
 def encoded(model: Model, turns: Sequence[str], history: Sequence[str], system: str | None) -> list[int]:
-    """Return the tokens of a conversation: its user's turns with the answers between them."""
+    """Return the tokens of a conversation: the user's `turns`, with the answers in `history` between them."""
     return model.encode_chat(list(_messages(turns, history, system)))
 
 
 def _messages(turns: Sequence[str], history: Sequence[str], system: str | None) -> Iterator[dict[str, Any]]:
     if system:
         yield {"role": "system", "content": system}
-    for at, turn in enumerate(turns):
+    for number, turn in enumerate(turns):
         yield {"role": "user", "content": turn}
-        if at < len(history):
-            yield {"role": "assistant", "content": history[at]}
+        if number < len(history):
+            yield {"role": "assistant", "content": history[number]}

@@ -1,73 +1,110 @@
-"""From names to a measurement: who races on which prompts."""
+"""Load the backends that a benchmark compares."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec import devices
 from localspec.bench import baselines
-from localspec.bench.backends import PLAIN, Contender, Own, Peer, PeerFailed, Program
+from localspec.bench.backends import (
+    PLAIN,
+    Backend,
+    BaselineBackend,
+    BaselineFailed,
+    BaselineProcess,
+    LocalspecBackend,
+)
 from localspec.errors import BadValue
 from localspec.library import Library, Model, Progress
+from localspec.runtime.choice import OFF, Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import OFF, Choice
 
 
-def field(
+@dataclass(slots=True)
+class Setup:
+    """The backends of a benchmark, plain decoding first, and the reason for each one that is absent."""
+
+    plain: Runtime
+    backends: list[Backend]
+    absent: dict[str, str] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Close every backend."""
+        for backend in self.backends:
+            backend.close()
+
+
+def load(
     name: str,
     choice: Choice,
     drafts: Sequence[str],
     against: Sequence[str],
     library: Library,
     progress: Progress,
-) -> tuple[list[Contender], Runtime, dict[str, str]]:
-    """Return who races on the model called `name`, plain decoding first, its runtime, and who cannot start.
+) -> Setup:
+    """Load plain decoding, `drafts` and the baselines `against` it, on the model called `name`.
 
-    All of localspec's own contenders share engines. A peer that cannot be started is left out with the
-    reason; raises BadValue for one that does not exist, and what loading raises.
+    localspec's backends share engines. A baseline that does not start is left out with the reason. Raises
+    BadValue for an unknown baseline, and the errors of loading a model.
     """
-    rows = [row for one in dict.fromkeys(against) if one != PLAIN for row in baselines.rows(one, draft=True)]
+    rows = [row for known in dict.fromkeys(against) if known != PLAIN for row in baselines.rows(known)]
     if len(set(drafts)) != len(drafts):
         raise BadValue("A draft is named twice", "Name each once")
-    plain = Runtime(name, replace(choice, draft=OFF), library, progress)
-    racing: list[Contender] = [Own(PLAIN, plain)]
+    plain = Runtime.load(name, replace(choice, draft=OFF), library, progress)
+    setup = Setup(plain, [LocalspecBackend(PLAIN, plain)])
     loaded, draft = plain.engines, None
-    for text in drafts:
-        runtime = Runtime(name, replace(choice, draft=text), library, progress, loaded)
+    for spec in drafts:
+        runtime = Runtime.load(name, replace(choice, draft=spec), library, progress, loaded)
         loaded = list(dict([*loaded, *runtime.engines]).items())
-        draft = draft or (runtime.draft_making.model if runtime.draft_making else None)
-        racing.append(Own(text, runtime))
-    absent: dict[str, str] = {}
-    shared: dict[str, Program] = {}
+        draft = draft or draft_model(runtime)
+        setup.backends.append(LocalspecBackend(spec, runtime))
+    try:
+        start_baselines(setup, rows, draft, choice, progress)
+    except BaseException:
+        setup.close()
+        raise
+    return setup
+
+
+def start_baselines(
+    setup: Setup, rows: Sequence[str], draft: Model | None, choice: Choice, progress: Progress
+) -> None:
+    """Start a backend for each row of the baselines."""
+    shared: dict[str, BaselineProcess] = {}
     for row in rows:
         if row in baselines.WITH_DRAFT and draft is None:
-            absent[row] = "there is no draft model among the contenders"
+            setup.absent[row] = "no draft model is measured"
             continue
         progress.step(f"Starting {row}")
-        name = baselines.SHARING.get(row, row)
+        weights = baselines.SHARED_WEIGHTS.get(row, row)
         try:
-            peer = Peer(row, given(plain, draft, choice), shared.get(name))
-            shared[name] = peer.program
-            racing.append(peer)
-        except PeerFailed as error:
-            absent[row] = error.message if error.hint is None else f"{error.message}; {error.hint}"
-    return racing, plain, absent
+            backend = BaselineBackend(row, settings(setup.plain, draft, choice), shared.get(weights))
+        except BaselineFailed as error:
+            setup.absent[row] = error.message if error.hint is None else f"{error.message}; {error.hint}"
+            continue
+        shared[weights] = backend.process
+        setup.backends.append(backend)
 
 
-def given(plain: Runtime, draft: Model | None, choice: Choice) -> dict[str, Any]:
-    """Return what a peer is told: files, stop tokens, device, threads."""
+def draft_model(runtime: Runtime) -> Model | None:
+    """Return the model that drafts for a runtime, None if its drafter needs none."""
+    return runtime.resolution.draft.load.model if runtime.resolution.draft.load else None
+
+
+def settings(plain: Runtime, draft: Model | None, choice: Choice) -> dict[str, Any]:
+    """Return the settings of a baseline: files, stop tokens, device, threads."""
     return {
-        "model": files(plain.model),
-        "draft": files(draft) if draft else {},
+        "model": model_files(plain.model),
+        "draft": model_files(draft) if draft else {},
         "stop_tokens": plain.model.stop_tokens(),
-        "device": plain.engine.device if plain.engine_spec.name == "openvino" else "CPU",
+        "device": plain.engine.device if plain.resolution.target.spec.name == "openvino" else "CPU",
         "threads": choice.threads or devices.cpu().cores,
     }
 
 
-def files(model: Model) -> dict[str, str]:
-    """Return the model's files by form."""
-    found = {form: model.files_in(form) for form in ("openvino", "gguf", "safetensors")}
-    return {form: str(path.resolve()) for form, path in found.items() if path}
+def model_files(model: Model) -> dict[str, str]:
+    """Return the model's files by format."""
+    paths = {name: model.files_in(name) for name in ("openvino", "gguf", "safetensors")}
+    return {name: str(path.resolve()) for name, path in paths.items() if path}

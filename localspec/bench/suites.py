@@ -1,4 +1,4 @@
-"""Prompts to measure with: shipped suites, Spec-Bench's questions, or a file of the user's."""
+"""Prompt suites: shipped ones, Spec-Bench's questions, or a file of the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HERE = Path(__file__)
 QUICK = "quick"
 SPEC_BENCH = "spec-bench"
 SPEC_BENCH_SOURCE = "https://github.com/hemingkx/Spec-Bench (data/spec_bench/question.jsonl)"
-CLASSES = {  # of Spec-Bench (Xia et al. 2024, table 2): its eight MT-bench categories are one class
+CLASSES = {  # of Spec-Bench (Xia et al. 2024, table 2), which counts its eight MT-bench categories as one
     "translation": "translation",
     "summarization": "summarization",
     "qa": "question answering",
@@ -25,7 +25,7 @@ CLASSES = {  # of Spec-Bench (Xia et al. 2024, table 2): its eight MT-bench cate
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is asked: `turns` are the user's, answered one after the other in one conversation."""
+    """The user's `turns` of one conversation, answered one after the other."""
 
     suite: str
     name: str
@@ -40,9 +40,9 @@ def names() -> list[str]:
 
 
 def load(text: str) -> list[Prompt]:
-    """Return the prompts of a suite: a shipped one's name, `spec-bench=FILE`, or a file of JSON lines.
+    """Return the prompts of a shipped suite, of `spec-bench=FILE`, or of a file of JSON lines.
 
-    Raises BadValue for an unknown name and for a bad line, with its number.
+    Raises BadValue for an unknown name, and for a bad line with its number.
     """
     if text in names():
         return list(_read(_folder() / f"{text}.jsonl", text))
@@ -50,12 +50,13 @@ def load(text: str) -> list[Prompt]:
     if name == SPEC_BENCH:
         if not equals:
             raise BadValue(
-                "`spec-bench` needs its questions", f"`spec-bench=FILE`; get it from {SPEC_BENCH_SOURCE}"
+                "`spec-bench` needs its questions",
+                f"Give `spec-bench=FILE` from {SPEC_BENCH_SOURCE}",
             )
         return list(_read(Path(place).expanduser(), SPEC_BENCH))
     path = Path(text).expanduser()
     if not path.is_file():
-        raise BadValue(f"There is no suite or file `{text}`", suggestion(text, [*names(), SPEC_BENCH]))
+        raise BadValue(f"Unknown suite or file `{text}`", suggestion(text, [*names(), SPEC_BENCH]))
     return list(_read(path, path.stem))
 
 
@@ -64,7 +65,7 @@ def _read(path: Path, suite: str) -> Iterator[Prompt]:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadValue(f"`{path}` cannot be read: {error}", "Give a text file of JSON lines") from None
-    found = 0
+    count = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -77,17 +78,17 @@ def _read(path: Path, suite: str) -> Iterator[Prompt]:
                 'Each line is {"prompt": "..."}, {"messages": [{"role": "user", "content": "..."}, ...]}'
                 ' or {"suite": NAME, "first": N}',
             ) from None
-        found += 1
-    if not found:
+        count += 1
+    if not count:
         raise BadValue(f"`{path}` has no prompts", 'Write lines such as {"prompt": "..."}')
 
 
 def _first(values: dict[str, Any], suite: str) -> Iterator[Prompt]:
     """Yield the first prompts of a shipped suite, as a class of their own."""
-    name, most = values["suite"], values["first"]
-    if name not in names() or name == suite or not isinstance(most, int) or most < 1:
-        raise ValueError(f"`{name}` is no shipped suite, or `first` is no number above 0")
-    for prompt in load(name)[:most]:
+    name, count = values["suite"], values["first"]
+    if name not in names() or name == suite or not isinstance(count, int) or count < 1:
+        raise ValueError(f"`{name}` is not a shipped suite, or `first` is not a number above 0")
+    for prompt in load(name)[:count]:
         yield replace(prompt, suite=suite, kind=name)
 
 
@@ -97,7 +98,7 @@ def _prompt(values: dict[str, Any], suite: str, number: int) -> Prompt:
     if suite == SPEC_BENCH:
         kind = CLASSES.get(kind, "multi-turn conversation")
     if "messages" in values:
-        system, turns = _of_messages(values["messages"])
+        system, turns = _from_messages(values["messages"])
     else:
         turns = values["turns"] if "turns" in values else [values["prompt"]]
         system = values.get("system")
@@ -106,13 +107,13 @@ def _prompt(values: dict[str, Any], suite: str, number: int) -> Prompt:
     return Prompt(suite, name, kind, tuple(turns), system)
 
 
-def _of_messages(messages: list[dict[str, str]]) -> tuple[str | None, list[str]]:
-    """Return the system message and the user's turns; answers are the measured model's own."""
-    system = next((one["content"] for one in messages if one["role"] == "system"), None)
-    return system, [one["content"] for one in messages if one["role"] == "user"]
+def _from_messages(messages: list[dict[str, str]]) -> tuple[str | None, list[str]]:
+    """Return the system prompt and the user's turns; the measured model writes its own answers."""
+    system = next((message["content"] for message in messages if message["role"] == "system"), None)
+    return system, [message["content"] for message in messages if message["role"] == "user"]
 
 
 def _folder() -> Path:
-    """The files lie in the package when it was installed, and in the repository's root in a checkout."""
+    """Return the folder of the suites: in an installed package, or in the root of a checkout."""
     shipped = HERE.parents[1] / "_suites"
     return shipped if shipped.is_dir() else HERE.parents[2] / "suites"

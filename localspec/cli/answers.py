@@ -1,4 +1,4 @@
-"""What is told of an answer: before it, after it, as numbers in words, and as values."""
+"""An answer's statistics, as a line and as JSON, and notes before and after an answer."""
 
 from __future__ import annotations
 
@@ -13,88 +13,108 @@ if TYPE_CHECKING:
     from localspec.runtime.generation import Answer, Runtime
 
 
-def tell(file: Attached, runtime: Runtime) -> None:
-    """Say what a file adds to the question."""
-    from localspec.cli.talk.screen import printable
-
+def describe_file(file: Attached, runtime: Runtime) -> None:
+    """Print the name and the size of a file that is attached to a question."""
     tokens = len(runtime.encode(file.text, raw=False))
-    line = f"{printable(str(file.path))}: {len(file.text):,} characters, {tokens:,} tokens"
+    line = f"{console.printable(str(file.path))}: {len(file.text):,} characters, {tokens:,} tokens"
     console.say(console.paint(line, console.DIM))
 
 
-def after(answer: Answer, talk: Chat, stats: bool) -> None:
-    """Say what is to be said after an answer."""
-    runtime = talk.runtime
-    if answer.full:
+def report(answer: Answer, chat: Chat, stats: bool) -> None:
+    """Print the notes that an answer calls for, and its `stats` where they are wanted."""
+    runtime = chat.runtime
+    if answer.context_full:
         console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")
-    if talk.grammar and answer.finish_reason == "length":
-        more = "" if answer.full else "; more `--max-tokens` give it room"
-        console.say(f"The answer is cut, so it does not fit its schema or grammar{more}")
-    if runtime.note:
-        console.say(runtime.note)
+    if chat.grammar and answer.finish_reason == "length":
+        hint = "" if answer.context_full else "; raise `--max-tokens`"
+        console.say(f"The answer is cut off, so it does not match its schema or grammar{hint}")
+    if runtime.drafter.note:
+        console.say(runtime.drafter.note)
     if stats:
-        console.say(console.paint(in_words(answer, runtime), console.DIM))
+        console.say(console.paint(format_stats_line(answer, runtime), console.DIM))
 
 
-def as_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
+def answer_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
     """Return an answer as the JSON object that `--json` prints; times are in seconds."""
-    from localspec.runtime.resolution import STANDARD
+    from localspec.runtime.choice import STANDARD
 
-    stats = answer.stats
     return {
         "text": answer.text,
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,
         "prompt_tokens": answer.prompt_tokens,
-        "kept_tokens": answer.kept_tokens,
+        "cached_prompt_tokens": answer.cached_prompt_tokens,
         "tokens": len(answer.token_ids),
         "seconds": round(answer.seconds, 4),
         "prompt_seconds": round(answer.prompt_seconds, 4),
         "tokens_per_second": round(answer.tokens_per_second, 2),
-        "speculation": {
-            "drafter": str(runtime.draft_spec),
-            "draft_length": str(runtime.draft_length_spec),
-            "verifier": str(runtime.verifier_spec),
-            "lossless": runtime.lossless,
-            "passes": stats.passes,
-            "drafted": stats.drafted,
-            "accepted": stats.accepted,
-            "tokens_per_pass": round(stats.tokens_per_pass, 3),
-            "draft_seconds": round(stats.draft_seconds, 4),
-            "target_seconds": round(stats.target_seconds, 4),
-            "sources": {
-                name or runtime.draft_spec.name: asdict(share) for name, share in stats.sources.items()
-            },
-            "reason": answer.reason,
-        },
+        "speculation": speculation_values(answer, runtime),
         "decoding": str(runtime.decoding_spec or STANDARD),
         "model": runtime.model.name,
-        "engine": str(runtime.engine_spec),
-        "engine_reason": runtime.engine_reason,
-        "tuned": runtime.tuned,
+        "engine": str(runtime.resolution.target.spec),
+        "engine_reason": runtime.resolution.engine_reason,
+        "tuned": runtime.resolution.tuned_speedup,
         "device": runtime.engine.device,
     }
 
 
-def in_words(answer: Answer, runtime: Runtime) -> str:
+def speculation_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
+    """Return what speculation did for an answer; `off_reason` is null when tokens were drafted."""
+    stats = answer.stats
+    return {
+        "drafter": str(runtime.draft_spec),
+        "draft_length": str(runtime.resolution.draft_length),
+        "verifier": str(runtime.resolution.verifier),
+        "lossless": runtime.lossless,
+        "passes": stats.passes,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "acceptance_rate": acceptance_rate(stats.drafted, stats.accepted),
+        "tokens_per_pass": round(stats.tokens_per_pass, 3),
+        "draft_seconds": round(stats.draft_seconds, 4),
+        "target_seconds": round(stats.target_seconds, 4),
+        "sources": {
+            name or runtime.draft_spec.name: asdict(counts) for name, counts in stats.sources.items()
+        },
+        "off_reason": answer.off_reason,
+    }
+
+
+def acceptance_rate(drafted: int, accepted: int) -> float | None:
+    """Return the share of drafted tokens that were accepted, None when none were drafted."""
+    return round(accepted / drafted, 4) if drafted else None
+
+
+def format_counts(drafted: int, accepted: int, tokens_per_pass: float) -> str:
+    """Return "120 drafted, 96 accepted (80 %), 3.20 tokens per pass"."""
+    rate = f" ({accepted / drafted:.0%})".replace("%", " %") if drafted else ""
+    return f"{drafted} drafted, {accepted} accepted{rate}, {tokens_per_pass:.2f} tokens per pass"
+
+
+def format_stats_line(answer: Answer, runtime: Runtime) -> str:
     """Return the line that `--stats` prints."""
     stats = answer.stats
-    why = f"tuned, {runtime.tuned:.2f} times the default" if runtime.tuned else runtime.engine_reason
-    kept = f", {answer.kept_tokens} of them from disk," if answer.kept_tokens else ""
+    reason = (
+        f"tuned, {runtime.resolution.tuned_speedup:.2f} times the default's speed"
+        if runtime.resolution.tuned_speedup
+        else runtime.resolution.engine_reason
+    )
+    cached = f", {answer.cached_prompt_tokens} of them cached," if answer.cached_prompt_tokens else ""
     parts = [
-        f"{runtime.engine_spec.name} on {runtime.engine.device}: {why}",
-        f"prompt {answer.prompt_tokens} tokens{kept} in {answer.prompt_seconds:.2f} s",
-        f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} a second",
+        f"{runtime.resolution.target.spec.name} on {runtime.engine.device}: {reason}",
+        f"prompt {answer.prompt_tokens} tokens{cached} in {answer.prompt_seconds:.2f} s",
+        f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} tokens/s",
     ]
     if runtime.decoding_spec:
-        parts.append(f"{runtime.decoding_spec}: another text than the model's own")
-    if answer.reason is not None:
-        parts.append(f"speculation off: {answer.reason}")
+        parts.append(f"{runtime.decoding_spec}: not the model's standard text")
+    if answer.off_reason is not None:
+        parts.append(f"speculation off: {answer.off_reason}")
     else:
-        parts.append(
-            f"{runtime.draft_spec} guessed {stats.drafted}, {stats.accepted} stood,"
-            f" {stats.tokens_per_pass:.2f} tokens a pass"
-        )
-        named = ((name, share) for name, share in stats.sources.items() if name)
-        parts += [f"{name}: {share.accepted} of {share.drafted} stood" for name, share in named]
+        counts = format_counts(stats.drafted, stats.accepted, stats.tokens_per_pass)
+        parts.append(f"{runtime.draft_spec}: {counts}")
+        parts += [
+            f"{name}: {source.accepted} of {source.drafted} accepted"
+            for name, source in stats.sources.items()
+            if name
+        ]
     return " | ".join(parts)

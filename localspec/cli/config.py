@@ -1,4 +1,4 @@
-"""`localspec config`: what is set and where, and how the commands come to their settings."""
+"""`localspec config`: show and change settings, and apply them to the commands."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import console, options
 from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
 
 if TYPE_CHECKING:
-    from localspec.settings import Commands, Option, Setting, Text
+    from localspec.settings import Commands, OptionText, SettableOption, SettingValue
 
-HELP = """Show every setting: its value, and where that is from.
+HELP = """Show every setting: its value, and where it is set.
 
-An option of a command is taken from the command line, else from the variable LOCALSPEC_<OPTION>, else from
-config.toml: its table for the command, such as [chat], then the keys at its top."""
+The value of an option comes from the command line, or else from the variable LOCALSPEC_<OPTION>, or else from
+config.toml: from the command's table, such as [chat], or from the top level."""
 EPILOG = """Examples:
 
   localspec config set draft ngram
@@ -29,8 +29,8 @@ EPILOG = """Examples:
 
   LOCALSPEC_DRAFT=off localspec chat smollm2-135m "Hi\""""
 NAME = "config"
-# They ask for one thing once: what is printed, what is called how, where a result goes.
-LEFT_OUT = {
+# Options of a single call, such as what to print, a name, or where to write a result.
+NOT_SETTABLE = {
     "help",
     "version",
     "json",
@@ -48,36 +48,33 @@ app = typer.Typer(help=HELP, epilog=EPILOG, invoke_without_command=True)
 
 
 @app.callback()
-def config(
-    context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Print every setting of every command, unless a subcommand follows."""
+def config(context: typer.Context, as_json: options.AsJson = False) -> None:
+    """Print every setting of every command, unless there is a subcommand."""
     if context.invoked_subcommand is not None:
         return
     from localspec.settings import Settings, unknown_variables
 
-    known = settable(context.find_root().command)
-    settings = Settings.read(known)
-    for one in settings.values:
-        one.taken()
-    for line in unknown_variables(known, os.environ):
+    commands = settable_options(context.find_root().command)
+    settings = Settings.read(commands)
+    for setting in settings.values:
+        setting.for_parser()
+    for line in unknown_variables(commands, os.environ):
         console.say(line)
     if as_json:
-        values = {"file": str(settings.file), "settings": [described(one) for one in settings.values]}
+        values = {"file": str(settings.file), "settings": list(map(setting_values, settings.values))}
         print(json.dumps(values, ensure_ascii=False))
         return
-    for number, command in enumerate(known):
+    for number, command in enumerate(commands):
         print("\n" * bool(number) + command)
-        for one in settings.values:
-            if one.command == command:
-                place = one.place.replace("`", "") or one.source
-                print(f"  {one.option.key:<20} {in_words(one.value):<24} {place}")
+        for setting in settings.values:
+            if setting.command == command:
+                place = setting.place.replace("`", "") or setting.source
+                print(f"  {setting.option.key:<20} {format_value(setting.value):<24} {place}")
 
 
-@app.command("path", help="Print where config.toml is, whether it exists or not.")
+@app.command("path", help="Print the path of config.toml, whether it exists or not.")
 def show_path() -> None:
-    """Print the path of the settings."""
+    """Print the path of the settings file."""
     from localspec import settings
 
     print(settings.path())
@@ -87,111 +84,111 @@ def show_path() -> None:
 def set_value(
     context: typer.Context,
     key: Annotated[str, typer.Argument(help="Such as draft, or chat.draft.")],
-    value: Annotated[str, typer.Argument(help="As on the command line; several: a TOML list.")],
+    value: Annotated[str, typer.Argument(help="As on the command line; several values as a TOML list.")],
 ) -> None:
-    """Check the value and write it; raises UnknownName and BadValue."""
+    """Check a value and write it; raises UnknownName and BadValue."""
     from localspec import settings
 
-    table, key = named(key)
-    found = settings.typed(value)
-    for command, option in meant(table, key, settable(context.find_root().command)):
+    table, key = split_key(key)
+    parsed = settings.parse_value(value)
+    for command, option in options_of(table, key, settable_options(context.find_root().command)):
         try:
-            settings.checked(option, settings.as_text(found))
+            settings.check(option, settings.as_text(parsed))
         except ValueError as error:
             raise BadValue(
                 f"`{key}` of `localspec {command}` cannot be `{value}`: {error}",
                 f"See `localspec {command} --help`",
             ) from None
-    change(table, key, found)
-    print(f"{shown(table, key)} = {json.dumps(found, ensure_ascii=False)} in {settings.path()}")
+    change(table, key, parsed)
+    print(f"{join_key(table, key)} = {json.dumps(parsed, ensure_ascii=False)} in {settings.path()}")
 
 
-@app.command("unset", help="Take a setting out of config.toml.")
+@app.command("unset", help="Remove a setting from config.toml.")
 def unset(
     key: Annotated[str, typer.Argument(help="Such as draft, or chat.draft.")],
 ) -> None:
-    """Remove it; raises UnknownName for what is not set."""
+    """Remove a setting; raises UnknownName if it is not set."""
     from localspec import settings
 
-    table, key = named(key)
+    table, key = split_key(key)
     change(table, key, None)
-    print(f"{shown(table, key)} is not set any more in {settings.path()}")
+    print(f"Removed {join_key(table, key)} from {settings.path()}")
 
 
 def change(table: str, key: str, value: Any) -> None:
-    """Set a key of the file, or remove it where the value is None."""
+    """Set a key of the file, or remove it if the value is None."""
     from localspec import settings
 
     file = settings.path()
     content = settings.read_text(file) if file.exists() else ""
-    tables = settings.parsed(content, file)
-    place = tables.setdefault(table, {}) if table else tables
-    if not isinstance(place, dict):
-        raise BadValue(f"`{table}` is no table in `{file}`", f"Write `[{table}]` there, by hand")
+    tables = settings.parse_toml(content, file)
+    target = tables.setdefault(table, {}) if table else tables
+    if not isinstance(target, dict):
+        raise BadValue(f"`{table}` is not a table in `{file}`", f"Write `[{table}]` into the file")
     if value is not None:
-        place[key] = value
-    elif key in place:
-        del place[key]
+        target[key] = value
+    elif key in target:
+        del target[key]
     else:
-        there = [key for key, found in place.items() if not isinstance(found, dict)]
-        hint = suggestion(key, there) if there else "Nothing is set there"
-        raise BadValue(f"`{shown(table, key)}` is not set in `{file}`", hint)
-    settings.save({name: found for name, found in tables.items() if found != {}}, file)
+        keys = [known for known, current in target.items() if not isinstance(current, dict)]
+        hint = suggestion(key, keys) if keys else "Nothing is set there"
+        raise BadValue(f"`{join_key(table, key)}` is not set in `{file}`", hint)
+    settings.save({name: current for name, current in tables.items() if current != {}}, file)
     if "#" in content:
-        console.say(f"Comments in {file} are gone: the file was written anew")
+        console.say(f"The comments in {file} were lost, because the file was rewritten")
 
 
-def named(key: str) -> tuple[str, str]:
-    """Return the table and the key that `chat.max-tokens` or `draft` means; no table is empty."""
+def split_key(key: str) -> tuple[str, str]:
+    """Return the table and the key of `chat.max-tokens` or `draft`; the table of the top level is empty."""
     table, _, name = key.rpartition(".")
     return table, name.replace("-", "_")
 
 
-def shown(table: str, key: str) -> str:
-    """Return how people write a key of a table."""
+def join_key(table: str, key: str) -> str:
+    """Return a key of a table as `table.key`."""
     return f"{table}.{key}" if table else key
 
 
-def meant(table: str, key: str, known: Commands) -> list[tuple[str, Option]]:
-    """List the options that a key sets, with their commands; raises UnknownName where there is none."""
-    if table and table not in known:
-        raise UnknownName(f"There is no command `{table}` with settings", table, known)
-    some = {table: known[table]} if table else known
-    found = [(name, option) for name, options in some.items() for option in options if option.key == key]
-    if not found:
-        every = sorted({option.key for options in some.values() for option in options})
-        raise UnknownName(f"There is no setting `{shown(table, key)}`", key, every)
-    return found
+def options_of(table: str, key: str, commands: Commands) -> list[tuple[str, SettableOption]]:
+    """Return the options that a key sets, with their commands; raises UnknownName if there are none."""
+    if table and table not in commands:
+        raise UnknownName(f"Unknown command `{table}`, or one without settings", table, commands)
+    selected = {table: commands[table]} if table else commands
+    matches = [(name, option) for name, known in selected.items() for option in known if option.key == key]
+    if not matches:
+        keys = sorted({option.key for known in selected.values() for option in known})
+        raise UnknownName(f"Unknown setting `{join_key(table, key)}`", key, keys)
+    return matches
 
 
-def settable(tree: Any) -> dict[str, list[Option]]:
-    """Return the options that may be set, by command; `tree` is the parser's command with all others."""
-    found = {}
+def settable_options(tree: Any) -> dict[str, list[SettableOption]]:
+    """Return the options that can be set, by command; `tree` is the parser's root command."""
+    settable = {}
     for name, command in tree.commands.items():
-        options = [option for parameter in command.params if (option := _option(command, parameter))]
-        if options and not command.hidden and name != NAME:
-            found[name] = options
-    return found
+        known = [option for parameter in command.params if (option := _option(command, parameter))]
+        if known and not command.hidden and name != NAME:
+            settable[name] = known
+    return settable
 
 
-def _option(command: Any, parameter: Any) -> Option | None:
-    from localspec.settings import Option
+def _option(command: Any, parameter: Any) -> SettableOption | None:
+    from localspec.settings import SettableOption
 
-    long = [name[2:] for name in parameter.opts if name.startswith("--")]
-    if parameter.param_type_name != "option" or not long or long[0] in LEFT_OUT:
+    flags = [name[2:] for name in parameter.opts if name.startswith("--")]
+    if parameter.param_type_name != "option" or not flags or flags[0] in NOT_SETTABLE:
         return None
-    key = long[0].replace("-", "_")
-    return Option(key, parameter.name, _check(command, parameter), parameter.multiple, parameter.default)
+    key, check = flags[0].replace("-", "_"), _check(command, parameter)
+    return SettableOption(key, parameter.name, check, parameter.multiple, parameter.default)
 
 
-def _check(command: Any, parameter: Any) -> Callable[[Text], None]:
-    """Let the parser itself say whether an option takes a value."""
+def _check(command: Any, parameter: Any) -> Callable[[OptionText], None]:
+    """Return a function that has the parser check a value."""
 
-    def check(value: Text) -> None:
+    def check(value: OptionText) -> None:
         try:
             parameter.process_value(command.context_class(command), value)
         except Exception as error:
-            if not hasattr(error, "format_message"):  # the parser's; its class moves with typer's versions
+            if not hasattr(error, "format_message"):  # not an error of the parser
                 raise
             raise ValueError(str(error.message).rstrip(".").replace("'", "`")) from None  # type: ignore[attr-defined]
 
@@ -199,37 +196,37 @@ def _check(command: Any, parameter: Any) -> Callable[[Text], None]:
 
 
 def apply(context: typer.Context) -> None:
-    """Give the command that comes next what is set of its options, and remember that in `context.obj`."""
+    """Make the settings the defaults of the subcommand, and append them to `context.obj`."""
     from localspec.settings import Settings
 
     command = context.invoked_subcommand
     if command is None or command == NAME:
         return
     try:
-        given = Settings.read(settable(context.command)).given(command)
-        context.default_map = {command: {one.option.field: one.taken() for one in given}}
+        values = Settings.read(settable_options(context.command)).of_command(command)
+        context.default_map = {command: {value.option.field: value.for_parser() for value in values}}
     except LocalspecError:
-        if {"-h", "--help"}.isdisjoint(sys.argv):  # help is there to mend it
+        if {"-h", "--help"}.isdisjoint(sys.argv):  # help must work with broken settings
             raise
     else:
         if isinstance(context.obj, list):
-            context.obj += given
+            context.obj += values
 
 
-def with_place(error: LocalspecError, given: list[Setting], words: list[str]) -> LocalspecError:
-    """Add to an error where the value that it names is set, unless a flag among `words` gave it."""
-    named = set(re.findall(r"`([^`]*)`", error.message))
-    for one in given:
-        flag = one.option.flag
-        values = one.value if isinstance(one.value, list) else [one.value]
+def with_place(error: LocalspecError, applied: list[SettingValue], words: list[str]) -> LocalspecError:
+    """Add to an error where the value it names is set, unless a flag among the command's `words` gave it."""
+    quoted = set(re.findall(r"`([^`]*)`", error.message))
+    for setting in applied:
+        flag = setting.option.flag
+        values = setting.value if isinstance(setting.value, list) else [setting.value]
         parts = {part for value in values for part in (value, *re.split("[:=,]", value))} | {flag}
         by_flag = any(word == flag or word.startswith(f"{flag}=") for word in words)
-        if named & parts and not by_flag and one.place not in error.message:
-            error.message += f"; `{one.option.key}` is set in {one.place}"
+        if quoted & parts and not by_flag and setting.place not in error.message:
+            error.message += f"; `{setting.option.key}` is set in {setting.place}"
     return error
 
 
-def described(setting: Setting) -> dict[str, Any]:
+def setting_values(setting: SettingValue) -> dict[str, Any]:
     """Return a setting as `--json` prints it; `place` is null for a default."""
     return {
         "command": setting.command,
@@ -240,8 +237,8 @@ def described(setting: Setting) -> dict[str, Any]:
     }
 
 
-def in_words(value: Any) -> str:
-    """Return a value as one word or a list of them; `-` where the command finds it itself."""
+def format_value(value: Any) -> str:
+    """Return a value as text; `-` stands for an unset one."""
     if isinstance(value, bool):
         return str(value).lower()
     return "-" if value in (None, []) else str(value)

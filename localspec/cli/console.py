@@ -1,8 +1,9 @@
-"""What a user sees beside the data: errors, hints and numbers, on stderr."""
+"""What a user sees beside the data: errors, hints and statistics, on stderr."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -12,18 +13,25 @@ from localspec.errors import LocalspecError
 if TYPE_CHECKING:
     from rich.status import Status
 
-SOON = 0.5  # seconds of silence before it is said what goes on
+DELAY = 0.5  # seconds of silence before a status line appears
 RED, CYAN, DIM, PLAIN = "\x1b[31;1m", "\x1b[36;1m", "\x1b[2m", "\x1b[0m"
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def coloured() -> bool:
-    """Tell whether stderr takes colours: a terminal, and NO_COLOR is not set."""
+    """Tell whether stderr takes colours: it is a terminal, and NO_COLOR is not set."""
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str) -> str:
     """Return `text` in a colour where stderr takes one."""
     return f"{colour}{text}{PLAIN}" if coloured() else text
+
+
+def printable(text: str) -> str:
+    """Return text without the control characters that act on a terminal."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n"))
 
 
 def say(line: str) -> None:
@@ -39,7 +47,7 @@ def show(error: LocalspecError) -> None:
 
 
 class Waiting:
-    """Tells what goes on while nothing is shown: a line on stderr, if that is a terminal, until `clear`."""
+    """A status line on stderr, if that is a terminal, from `show` until `clear`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,17 +56,17 @@ class Waiting:
         self._text = ""
 
     def show(self, text: str) -> None:
-        """Say what goes on, in place of what was said; nothing is shown for the first moment."""
+        """Set the text of the line, which appears after DELAY seconds."""
         self._text = text
         if self._status is not None:
             self._status.update(text)
         elif self._timer is None and sys.stderr.isatty():
-            self._timer = threading.Timer(SOON, self._begin)
+            self._timer = threading.Timer(DELAY, self._begin)
             self._timer.daemon = True
             self._timer.start()
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -71,6 +79,6 @@ class Waiting:
         from rich.console import Console
 
         with self._lock:
-            if self._timer is not None:  # it was not cleared in the meantime
+            if self._timer is not None:  # not cleared in the meantime
                 self._status = Console(stderr=True).status(self._text)
                 self._status.start()

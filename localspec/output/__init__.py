@@ -1,1 +1,1 @@
-"""What an answer may be, and how it is read: grammars, tool calls, reasoning."""
+"""A model's output: grammars that constrain it, and parsers of its reasoning and tool calls."""

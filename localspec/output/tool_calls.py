@@ -1,171 +1,138 @@
-"""Tool calls in an answer: read from its text as it streams."""
+"""Parsers for the tool calls in a model's output, as it streams."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from localspec.core.stop import overlap
 
 
 class Call(NamedTuple):
-    """A tool that the model asks for."""
+    """A model's call of a tool."""
 
     name: str
     arguments: dict[str, Any]
 
 
-class Reader(Protocol):
-    """Splits an answer, as it streams, into text and calls."""
+ParseCalls = Callable[[str], list[Call] | None]  # None for a text that is not calls
+
+
+class ToolCallParser(Protocol):
+    """Splits an output, as it streams, into text and calls."""
 
     def push(self, piece: str) -> list[str | Call]:
-        """Return what is certain after `piece`: text that is no part of a call, and complete calls."""
+        """Return the text outside calls, and the calls, that `piece` completes."""
 
     def end(self) -> list[str | Call]:
-        """Return what is left when the answer has ended; what was meant as a call and is none is text."""
+        """Return the rest, once the output has ended; a malformed call is text."""
 
 
-class ToolFormat(ABC):
-    """How a family of models writes tool calls.
+class TaggedParser:
+    """Parses calls between two marks; an empty `closes` stands for the end of the output.
 
-    Tools are the JSON that chat templates know, `{"type": "function", "function": {"name", "parameters"}}`.
-    A tool-call format is chosen when one of its `signs` is in a model's chat template.
+    `parse` turns the text between the marks into calls. If it returns None, that text stays text, with its
+    marks.
     """
 
-    signs: ClassVar[tuple[str, ...]] = ()
-
-    @abstractmethod
-    def grammar(
-        self,
-        tools: Sequence[Mapping[str, Any]],
-        token: Callable[[str], int | None],
-        *,
-        must: bool,
-        inside: bool = False,
-    ) -> str:
-        """Return, in Lark, what an answer may be: text that is no call, or calls of `tools` that are whole.
-
-        Where it `must`, only calls; `inside` tells that the prompt has begun a thought. `token` gives the id
-        of a special token by its text, None where the tokenizer has no such token.
-        """
-
-    @abstractmethod
-    def reader(self) -> Reader:
-        """Return a reader for one answer."""
-
-    def render(
-        self,
-        template: Callable[..., str],
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]],
-    ) -> str:
-        """Return the prompt that `template` makes of a conversation with `tools`."""
-        return template(messages, tools=tools)
-
-
-class Tagged:
-    """Reads calls that stand between two marks; an empty `closes` is the answer's end.
-
-    `read` makes calls of what stands between, or None of what is none: that is text, marks and all.
-    """
-
-    def __init__(self, opens: str, closes: str, read: Callable[[str], list[Call] | None]) -> None:
+    def __init__(self, opens: str, closes: str, parse: ParseCalls) -> None:
         self._opens = opens
         self._closes = closes
-        self._read = read
-        self._held = ""
+        self._parse = parse
+        self._buffer = ""
         self._inside = False
 
     def push(self, piece: str) -> list[str | Call]:
-        """Return what is certain after `piece`."""
-        self._held += piece
-        found: list[str | Call] = []
-        while (taken := self._take()) is not None:
-            found += taken
+        """Return the text and the calls that `piece` completes."""
+        self._buffer += piece
+        parts: list[str | Call] = []
+        while (part := self._take_to_mark()) is not None:
+            parts += part
         if not self._inside:
-            found += self._text(len(self._held) - overlap(self._held, self._opens))
-        return found
+            parts += self._take_text(len(self._buffer) - overlap(self._buffer, self._opens))
+        return parts
 
     def end(self) -> list[str | Call]:
-        """Return what is left: a last call may lack its mark where the answer ends with it."""
+        """Return the rest; the last call may lack its closing mark."""
         if not self._inside:
-            return self._text(len(self._held))
-        body, self._held, self._inside = self._held, "", False
-        return self._made(body)
+            return self._take_text(len(self._buffer))
+        body, self._buffer, self._inside = self._buffer, "", False
+        return self._calls(body)
 
-    def _take(self) -> list[str | Call] | None:
-        """Take what stands before the next mark off what is held; None where there is no mark."""
+    def _take_to_mark(self) -> list[str | Call] | None:
+        """Take everything up to the next mark off the buffer; None if the buffer has no mark."""
         mark = self._closes if self._inside else self._opens
-        at = self._held.find(mark) if mark else -1
+        at = self._buffer.find(mark) if mark else -1
         if at < 0:
             return None
         if not self._inside:
-            found = self._text(at)
-            self._held = self._held[len(mark) :]
+            parts = self._take_text(at)
+            self._buffer = self._buffer[len(mark) :]
         else:
-            body, self._held = self._held[:at], self._held[at + len(mark) :]
-            found = self._made(body)
+            body, self._buffer = self._buffer[:at], self._buffer[at + len(mark) :]
+            parts = self._calls(body)
         self._inside = not self._inside
-        return found
+        return parts
 
-    def _made(self, body: str) -> list[str | Call]:
-        calls = self._read(body)
+    def _calls(self, body: str) -> list[str | Call]:
+        calls = self._parse(body)
         return list(calls) if calls is not None else [f"{self._opens}{body}{self._closes}"]
 
-    def _text(self, length: int) -> list[str | Call]:
-        text, self._held = self._held[:length], self._held[length:]
+    def _take_text(self, length: int) -> list[str | Call]:
+        text, self._buffer = self._buffer[:length], self._buffer[length:]
         return [text] if text else []
 
 
-class Bare:
-    """Reads an answer that is a call when it begins with a brace, and else text."""
+class BareJsonParser:
+    """Parses an output that is a JSON call if it begins with a brace, and text otherwise."""
 
-    def __init__(self, read: Callable[[str], list[Call] | None]) -> None:
-        self._read = read
-        self._held = ""
-        self._plain = False
+    def __init__(self, parse: ParseCalls) -> None:
+        self._parse = parse
+        self._buffer = ""
+        self._is_text = False
 
     def push(self, piece: str) -> list[str | Call]:
-        """Return `piece` once it is certain that the answer is text."""
-        self._held += piece
-        self._plain = self._plain or self._held.lstrip()[:1] not in ("", "{")
-        return self._rest() if self._plain else []
+        """Return `piece`, if the output is text."""
+        self._buffer += piece
+        self._is_text = self._is_text or self._buffer.lstrip()[:1] not in ("", "{")
+        return self._take_text() if self._is_text else []
 
     def end(self) -> list[str | Call]:
-        """Return the call, or what was thought to be one."""
-        calls = None if self._plain else self._read(self._held)
-        return self._rest() if calls is None else list(calls)
+        """Return the call, or text that only looked like one."""
+        calls = None if self._is_text else self._parse(self._buffer)
+        return self._take_text() if calls is None else list(calls)
 
-    def _rest(self) -> list[str | Call]:
-        text, self._held = self._held, ""
+    def _take_text(self) -> list[str | Call]:
+        text, self._buffer = self._buffer, ""
         return [text] if text else []
 
 
-def in_json(body: str, arguments: str = "arguments") -> list[Call] | None:
-    """Return the calls that `body` writes as JSON, one object or a list of them; None where it writes none.
+def parse_json_calls(body: str, arguments: str = "arguments") -> list[Call] | None:
+    """Return the calls in a JSON object or list of objects, None if `body` is anything else.
 
-    An object has a `name`, and its arguments, an object, under the key `arguments`.
+    An object has a `name`, and an object under the key `arguments`.
     """
     try:
         values = json.loads(body)
-        if "\\ud" in body.lower():  # half of a pair is no text: nothing could write it
+        if "\\ud" in body.lower():  # replace lone surrogates, which cannot be encoded
             values = json.loads(json.dumps(values, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
         return None
-    found = [_call(value, arguments) for value in (values if isinstance(values, list) else [values])]
-    calls = [call for call in found if call is not None]
-    return calls if calls and len(calls) == len(found) else None
+    parsed = [_parse_call(value, arguments) for value in (values if isinstance(values, list) else [values])]
+    calls = [call for call in parsed if call is not None]
+    return calls if calls and len(calls) == len(parsed) else None
 
 
-def _call(value: Any, arguments: str) -> Call | None:
-    given = value.get(arguments, {}) if isinstance(value, dict) else None
-    fits = isinstance(given, dict) and isinstance(value.get("name"), str)
-    return Call(value["name"], given) if fits and given is not None else None
+def _parse_call(value: Any, arguments: str) -> Call | None:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    given = value.get(arguments, {})
+    return Call(value["name"], given) if isinstance(given, dict) else None
 
 
-def functions(tools: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the name and the parameters' schema of each of `tools`."""
-    found = [tool["function"] for tool in tools]
-    return [(one["name"], one.get("parameters") or {"type": "object", "properties": {}}) for one in found]
+def name_and_parameters(tools: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name of each tool, and the JSON schema of its parameters."""
+    functions = [tool["function"] for tool in tools]
+    empty = {"type": "object", "properties": {}}
+    return [(function["name"], function.get("parameters") or empty) for function in functions]

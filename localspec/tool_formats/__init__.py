@@ -1,1 +1,1 @@
-"""How model families write tool calls; one file per format."""
+"""Tool-call formats of model families, one file for each."""

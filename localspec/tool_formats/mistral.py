@@ -1,40 +1,22 @@
-"""Calls as Mistral's models write them: a list behind a mark."""
+"""Tool calls of Mistral's models: a list after a mark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from localspec.output import grammar
-from localspec.output.tool_calls import Reader, Tagged, ToolFormat, in_json
+from localspec.output.tool_format import MarkedToolFormat
 
 MARK = "[TOOL_CALLS]"
 
 
-class Mistral(ToolFormat):
+class Mistral(MarkedToolFormat):
     """`[TOOL_CALLS] [{"name": ..., "arguments": {...}}]`, to the end of the answer: Mistral and Nemo."""
 
-    signs: ClassVar[tuple[str, ...]] = (MARK,)
+    marks: ClassVar[tuple[str, ...]] = (MARK,)
+    opens: ClassVar[str] = MARK
+    closes: ClassVar[str] = ""
+    between: ClassVar[str | None] = None
 
-    def grammar(
-        self,
-        tools: Sequence[Mapping[str, Any]],
-        token: Callable[[str], int | None],
-        *,
-        must: bool,
-        inside: bool = False,
-    ) -> str:
-        """Return text, or a list of calls behind the mark."""
-        call = grammar.lark_call(tools)
-        return grammar.lark_calls(
-            opens=(MARK, token(MARK)),
-            body=f'" [" ({call}) (", " ({call}))* "]"',
-            closes=("", None),
-            between=None,
-            thought=grammar.lark_thought(token, inside),
-            must=must,
-        )
-
-    def reader(self) -> Reader:
-        """Return a reader of what follows the mark."""
-        return Tagged(MARK, "", in_json)
+    def body(self, call: str) -> str:
+        """Return a list of calls."""
+        return f'" [" ({call}) (", " ({call}))* "]"'

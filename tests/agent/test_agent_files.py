@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from localspec.agent import files as files_module
-from localspec.agent.files import EDITED, FILES, LARGEST, MOST, Files, renamed, tools
-from localspec.agent.folder import Folder
+from localspec.agent.tools import files as files_module
+from localspec.agent.tools.files import (
+    MAX_CONSTRAINED,
+    MAX_FILES,
+    MAX_OUTPUT,
+    MAX_READ,
+    Files,
+    renamed,
+    tools,
+)
+from localspec.agent.tools.folder import Folder
 from localspec.errors import BadValue
-from localspec.tools import PART, ToolFailed
+from localspec.tools import SUBSTRING_OF, ToolFailed
 
 
 @pytest.fixture
@@ -29,21 +37,21 @@ def files(root: Path) -> Files:
 
 
 def test_a_folder_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match="There is no folder"):
+    with pytest.raises(BadValue, match="No such folder"):
         Folder(tmp_path / "none")
 
 
 def test_edits_are_of_texts_that_are_there(files: Files, root: Path) -> None:
     (root / "old.txt").write_bytes(b"one\r\ntwo\r\n")
-    (root / "image.png").write_bytes(b"\0" * 2 * EDITED)
+    (root / "image.png").write_bytes(b"\0" * 2 * MAX_CONSTRAINED)
     (root / "none.bin").write_bytes(b"\xff\xfe")
     (root / "empty").touch()
-    assert [(one["path"]["const"], one["old"][PART]) for one in files.edits()] == [
+    assert [(one["path"]["const"], one["old"][SUBSTRING_OF]) for one in files.edit_constraints()] == [
         ("empty", ""),
         ("old.txt", "one\ntwo\n"),
         ("src/a.py", "one\ntwo\nthree\n"),
     ]
-    assert files.edits()[1]["new"] == {"type": "string"}
+    assert files.edit_constraints()[1]["new"] == {"type": "string"}
     by_name = {one.name: one for one in tools(Folder(root))}
     assert "old.txt" in str(by_name["edit_file"].schema_now)
     assert "old.txt" not in str(by_name["edit_file"].schema)
@@ -52,9 +60,9 @@ def test_edits_are_of_texts_that_are_there(files: Files, root: Path) -> None:
 
 @pytest.mark.parametrize("many", [True, False])
 def test_where_there_is_much_text_any_edit_may_be_tried(files: Files, root: Path, many: bool) -> None:
-    for number in range(FILES if many else 1):
-        (root / f"{number}.txt").write_text("x" * (1 if many else EDITED))
-    assert files.edits() == []
+    for number in range(MAX_FILES if many else 1):
+        (root / f"{number}.txt").write_text("x" * (1 if many else MAX_CONSTRAINED))
+    assert files.edit_constraints() == []
     edit = next(one for one in tools(Folder(root)) if one.name == "edit_file")
     assert edit.schema_now == edit.schema
 
@@ -75,7 +83,7 @@ def test_a_long_file_says_where_it_goes_on(files: Files, root: Path) -> None:
     assert told.endswith("(600 more lines: read from line 401)")
     assert files.read_file("long.txt", first=401).startswith("line 401\n")
     (root / "wide.txt").write_text("x" * 100_000)
-    assert len(files.read_file("wide.txt")) < MOST + 100
+    assert len(files.read_file("wide.txt")) < MAX_OUTPUT + 100
 
 
 def test_lines_are_counted_as_editors_count_them(files: Files, root: Path) -> None:
@@ -90,7 +98,7 @@ def test_what_is_no_text_is_not_read(files: Files, root: Path) -> None:
         files.read_file("image.bin")
     assert files.search_files("one") == "src/a.py:1: one"
     with (root / "huge.txt").open("wb") as out:
-        out.truncate(LARGEST + 1)
+        out.truncate(MAX_READ + 1)
     with pytest.raises(ToolFailed, match="too large"):
         files.read_file("huge.txt")
     (root / "empty.txt").touch()
@@ -119,13 +127,13 @@ def test_nothing_outside_the_folder_is_reached(files: Files, root: Path, path: s
     if path != "~/x":
         with pytest.raises(ToolFailed):
             files.write_file(path, "changed")
-        for change in (files.writing, files.write_file):
+        for change in (files.preview_write, files.write_file):
             with pytest.raises(ToolFailed):
                 change(path, "changed")
     for look in (files.read_file, files.list_files, lambda path: files.search_files("secret", path)):
         with pytest.raises(ToolFailed):
             look(path)
-    for edit in (files.edit_file, files.editing):
+    for edit in (files.edit_file, files.preview_edit):
         with pytest.raises(ToolFailed):
             edit(path, "secret", "changed")
     assert (root.parent / "secret.txt").read_text() == "secret\n"
@@ -142,14 +150,14 @@ def test_links_are_no_way_round_when_all_files_are_looked_at(files: Files, root:
 
 def test_a_link_within_the_folder_stays_one(files: Files, root: Path) -> None:
     (root / "same.py").symlink_to("src/a.py")
-    assert "--- src/a.py" in files.writing("same.py", "new\n")
+    assert "--- src/a.py" in files.preview_write("same.py", "new\n")
     files.write_file("same.py", "new\n")
     assert (root / "same.py").is_symlink()
     assert (root / "src" / "a.py").read_text() == "new\n"
 
 
 def test_a_file_is_written_whole_in_a_new_folder(files: Files, root: Path) -> None:
-    assert files.writing("new/b.py", "x\n") == "--- new/b.py\n+++ new/b.py\n@@ -0,0 +1 @@\n+x\n"
+    assert files.preview_write("new/b.py", "x\n") == "--- new/b.py\n+++ new/b.py\n@@ -0,0 +1 @@\n+x\n"
     assert not (root / "new").exists()
     assert files.write_file("new/b.py", "x\ny") == "`new/b.py` has 2 lines now"
     assert (root / "new" / "b.py").read_bytes() == b"x\ny"
@@ -184,7 +192,7 @@ def test_what_cannot_be_written_leaves_the_old_file(files: Files, root: Path) ->
 
 
 def test_an_edit_replaces_a_text_exactly(files: Files, root: Path) -> None:
-    shown = files.editing("src/a.py", "two\n", "2\n")
+    shown = files.preview_edit("src/a.py", "two\n", "2\n")
     assert shown == "--- src/a.py\n+++ src/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
     assert files.edit_file("src/a.py", "two\n", "2\n") == "`src/a.py` is changed"
     assert (root / "src" / "a.py").read_text() == "one\n2\nthree\n"
@@ -235,7 +243,7 @@ def test_an_edit_that_cannot_be_changes_nothing(files: Files, root: Path, old: s
 
 
 def test_an_edit_of_nothing_adds_at_the_end(files: Files, root: Path) -> None:
-    assert "+four" in files.editing("src/a.py", "", "four\n")
+    assert "+four" in files.preview_edit("src/a.py", "", "four\n")
     files.edit_file("src/a.py", "", "four\n")
     assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\nfour\n"
 
@@ -248,7 +256,7 @@ def test_the_ends_of_lines_stay_as_they_are(files: Files, root: Path) -> None:
 
 def test_a_missing_end_of_line_is_shown(files: Files, root: Path) -> None:
     (root / "end.txt").write_bytes(b"a")
-    assert "No newline at end of file" in files.writing("end.txt", "a\n")
+    assert "No newline at end of file" in files.preview_write("end.txt", "a\n")
 
 
 def test_folders_that_tools_keep_are_not_listed(files: Files, root: Path) -> None:
@@ -271,7 +279,7 @@ def test_much_is_told_in_part(files: Files, root: Path) -> None:
 
 
 def test_a_search_that_takes_long_is_stopped(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_module, "SECONDS", -1.0)
+    monkeypatch.setattr(files_module, "SEARCH_TIMEOUT", -1.0)
     assert files.search_files("one") == "(stopped after -1 seconds: look in one folder)"
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from localspec.agent.files import MOST
-from localspec.agent.folder import Folder
-from localspec.agent.shell import Shell, tools, visible
+from localspec.agent.tools.files import MAX_OUTPUT
+from localspec.agent.tools.folder import Folder
+from localspec.agent.tools.shell import Shell, tools, visible
 from localspec.tools import ToolFailed
 
 
@@ -92,13 +92,13 @@ def test_a_program_that_prints_much(shell: Shell) -> None:
     assert told.startswith("first\nxxx")
     assert told.endswith("xxx\nlast")
     assert "bytes left out" in told
-    assert len(told) < MOST + 100
+    assert len(told) < MAX_OUTPUT + 100
 
 
 def test_a_program_that_prints_for_ever(tmp_path: Path) -> None:
     with pytest.raises(ToolFailed, match="Stopped after 1 seconds") as error:
         Shell(Folder(tmp_path), 1).run_shell("yes")
-    assert len(error.value.message) < MOST + 200
+    assert len(error.value.message) < MAX_OUTPUT + 200
 
 
 def test_what_is_no_text_is_told_without_what_acts_on_a_terminal(shell: Shell) -> None:

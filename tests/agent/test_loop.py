@@ -6,35 +6,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import agent_tasks
 import pytest
 
 import models
 from localspec import plugins
-from localspec.agent import tasks, toolbox
-from localspec.agent.folder import Folder
-from localspec.agent.loop import (
-    AGAIN,
+from localspec.agent.events import (
     ANSWER,
-    FINAL,
-    TRIES,
-    Agent,
-    Called,
-    Finished,
-    LoopGuard,
-    Returned,
-    Said,
-    Stepped,
-    Turn,
-    Working,
-    chosen,
-    reading,
+    AnswerEvent,
+    FinishedEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    WaitingEvent,
 )
+from localspec.agent.loop import Agent, tool_format_of
+from localspec.agent.loop_guard import FINAL, MAX_FAILURES, MAX_REPEATS, LoopGuard
 from localspec.agent.permission import KINDS, Permission
+from localspec.agent.tools import toolbox
+from localspec.agent.tools.folder import Folder
+from localspec.agent.turn import Turn, parse_turn
 from localspec.errors import BadValue, EmptyPrompt
 from localspec.library import Library, Silent
 from localspec.output.tool_calls import Call
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 from localspec.tools import Tool, ToolFailed, tool
 
 SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
@@ -50,14 +46,14 @@ def looked(path: str) -> str:
 READS, WRITES = tool(looked, access="read"), tool(looked, access="write")
 
 
-def returned(call: Call, *, failed: bool = False, allowed: bool = True) -> Returned:
-    return Returned(call, "", failed, allowed, 0.0)
+def returned(call: Call, *, failed: bool = False, allowed: bool = True) -> ToolResultEvent:
+    return ToolResultEvent(call, "", failed, allowed, 0.0)
 
 
 def test_after_a_failure_it_may_not_give_up_at_once() -> None:
     guard = LoopGuard()
     assert guard.barred == set()
-    for at in range(TRIES):
+    for at in range(MAX_FAILURES):
         guard.note(returned(Call("read_file", {"path": str(at)}), failed=True), READS)
         assert guard.barred == {FINAL}
     guard.note(returned(Call("read_file", {"path": "b"}), failed=True), READS)
@@ -89,7 +85,7 @@ def test_the_same_call_is_not_made_again_until_something_was_changed() -> None:
 def test_who_runs_in_circles_is_stopped() -> None:
     guard = LoopGuard()
     guard.note(returned(READ), READS)
-    for _ in range(AGAIN):
+    for _ in range(MAX_REPEATS):
         assert not guard.stuck
         with pytest.raises(ToolFailed):
             guard.check(READ)
@@ -100,9 +96,9 @@ def test_an_answer_is_read_into_thoughts_words_and_calls() -> None:
     written = '{"name": "read_file", "arguments": {"path": "a.py"}}'
     text = f"<think>Hm.</think>\nI look.\n<tool_call>\n{written}\n</tool_call>"
     turn = Turn()
-    events = list(reading(iter(text), plugins.part("tool_formats", "qwen").made_by(), turn, False))
-    assert (turn.thought, turn.said, turn.calls) == ("Hm.", "I look.\n", [READ])
-    assert "".join(one.text for one in events if isinstance(one, Said) and one.thought) == "Hm."
+    events = list(parse_turn(iter(text), plugins.part("tool_formats", "qwen").made_by(), turn, False))
+    assert (turn.reasoning, turn.text, turn.calls) == ("Hm.", "I look.\n", [READ])
+    assert "".join(one.text for one in events if isinstance(one, TextEvent) and one.is_reasoning) == "Hm."
     message = turn.message()
     assert (message["content"], message["reasoning_content"]) == ("I look.", "Hm.")
     assert message["tool_calls"][0]["function"] == {"name": "read_file", "arguments": {"path": "a.py"}}
@@ -115,28 +111,32 @@ def test_a_call_that_is_being_written_is_told_of() -> None:
         ' "arguments": {"path": "a.py"}}',
         "</tool_call>",
     ]
-    events = list(reading(iter(pieces), plugins.part("tool_formats", "qwen").made_by(), Turn(), False))
-    assert events == [Said("I look."), Working(len(pieces[1])), Working(len(pieces[1] + pieces[2]))]
+    events = list(parse_turn(iter(pieces), plugins.part("tool_formats", "qwen").made_by(), Turn(), False))
+    assert events == [
+        TextEvent("I look."),
+        WaitingEvent(len(pieces[1])),
+        WaitingEvent(len(pieces[1] + pieces[2])),
+    ]
 
 
 def test_a_thought_that_never_ends_is_no_answer() -> None:
     turn = Turn()
     events = list(
-        reading(iter(["<think>Hm", ". </th"]), plugins.part("tool_formats", "qwen").made_by(), turn, False)
+        parse_turn(iter(["<think>Hm", ". </th"]), plugins.part("tool_formats", "qwen").made_by(), turn, False)
     )
-    assert (turn.thought, turn.said, turn.calls) == ("Hm. </th", "", [])
-    assert all(one.thought for one in events if isinstance(one, Said))
+    assert (turn.reasoning, turn.text, turn.calls) == ("Hm. </th", "", [])
+    assert all(one.is_reasoning for one in events if isinstance(one, TextEvent))
 
 
 def test_a_dialect_is_chosen_by_the_template() -> None:
-    assert chosen("... <tool_call> ...") == "qwen"
-    assert chosen("... [TOOL_CALLS] ...") == "mistral"
-    assert chosen("... <|python_tag|> ...") == "llama"
-    assert chosen("{{ messages }}") == "json"
+    assert tool_format_of("... <tool_call> ...") == "qwen"
+    assert tool_format_of("... [TOOL_CALLS] ...") == "mistral"
+    assert tool_format_of("... <|python_tag|> ...") == "llama"
+    assert tool_format_of("{{ messages }}") == "json"
 
 
 def test_every_task_can_be_laid_out_and_is_not_solved_by_doing_nothing(tmp_path: Path) -> None:
-    found = tasks.read(SUITE)
+    found = agent_tasks.read(SUITE)
     assert len(found) == 12
     for task in found:
         folder = tmp_path / task.name
@@ -183,8 +183,8 @@ SOLUTIONS: dict[str, str | Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("task", tasks.read(SUITE), ids=lambda task: task.name)
-def test_a_task_is_solved_by_what_it_asks_for(task: tasks.Task, tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", agent_tasks.read(SUITE), ids=lambda task: task.name)
+def test_a_task_is_solved_by_what_it_asks_for(task: agent_tasks.Task, tmp_path: Path) -> None:
     task.lay_out(tmp_path)
     solution = SOLUTIONS[task.name]
     if isinstance(solution, str):
@@ -213,7 +213,7 @@ def test_the_folder_and_files_that_a_task_names_stand_before_it(tmp_path: Path) 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     library = Library(tmp_path_factory.mktemp("library"))
-    return Runtime(str(models.smollm2_gguf()), Choice(draft="off"), library, Silent())
+    return Runtime.load(str(models.smollm2_gguf()), Choice(draft="off"), library, Silent())
 
 
 def agent(runtime: Any, tools: list[Tool], **options: Any) -> Agent:
@@ -221,7 +221,7 @@ def agent(runtime: Any, tools: list[Tool], **options: Any) -> Agent:
 
 
 def test_two_tools_of_one_name_and_no_task_are_refused(small: Any) -> None:
-    with pytest.raises(BadValue, match="two tools called `looked`"):
+    with pytest.raises(BadValue, match="Two tools are called `looked`"):
         agent(small, [READS, WRITES])
     with pytest.raises(EmptyPrompt):
         next(agent(small, [READS]).run("  "))
@@ -230,10 +230,10 @@ def test_two_tools_of_one_name_and_no_task_are_refused(small: Any) -> None:
 def test_a_small_model_calls_what_it_is_offered_and_ends(small: Any) -> None:
     worker = agent(small, [READS], max_steps=3)
     events = list(worker.run("Look at a.py"))
-    called = [one.call for one in events if isinstance(one, Called)]
+    called = [one.call for one in events if isinstance(one, ToolCallEvent)]
     assert all(call.name == "looked" and isinstance(call.arguments["path"], str) for call in called)
-    assert isinstance(events[-1], Finished)
-    assert sum(isinstance(one, Stepped) for one in events) <= 3
+    assert isinstance(events[-1], FinishedEvent)
+    assert sum(isinstance(one, AnswerEvent) for one in events) <= 3
     roles = [message["role"] for message in worker.messages]
     assert roles[:3] == ["system", "user", "assistant"]
     assert roles.count("tool") == len(called)
@@ -241,21 +241,21 @@ def test_a_small_model_calls_what_it_is_offered_and_ends(small: Any) -> None:
 
 @pytest.mark.large
 def test_a_task_is_done_and_a_draft_leaves_it_as_it_is(tmp_path: Path) -> None:
-    task = next(one for one in tasks.read(SUITE) if one.name == "constant")
+    task = next(one for one in agent_tasks.read(SUITE) if one.name == "constant")
     name, held, transcripts = str(models.large("qwen2.5-coder-1.5b").name), [], []
     for draft in ("auto", "off"):
         folder = tmp_path / draft
         folder.mkdir()
         task.lay_out(folder)
-        runtime = Runtime(name, Choice(draft=draft), Library(), Silent(), held)
+        runtime = Runtime.load(name, Choice(draft=draft), Library(), Silent(), held)
         held = runtime.engines
         place = Folder(folder)
-        worker = Agent(runtime, toolbox.shipped(place), Permission(KINDS), max_tokens=256)
+        worker = Agent(runtime, toolbox.built_in(place), Permission(KINDS), max_tokens=256)
         events = list(worker.run(toolbox.briefed(place, task.text)[0]))
-        assert isinstance(events[-1], Finished)
+        assert isinstance(events[-1], FinishedEvent)
         assert events[-1].reason == ANSWER
         assert task.solved(folder, events[-1].text)
-        answers = [one.answer for one in events if isinstance(one, Stepped)]
+        answers = [one.answer for one in events if isinstance(one, AnswerEvent)]
         assert answers[1].prompt_seconds < answers[0].prompt_seconds  # what was read is not read again
         transcripts.append([answer.token_ids for answer in answers])
         if draft == "auto":

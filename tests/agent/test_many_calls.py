@@ -10,11 +10,11 @@ import letters
 import pytest
 
 from localspec import plugins
-from localspec.agent.loop import Turn, reading
+from localspec.agent.turn import Turn, parse_turn
 from localspec.core.text import TextStream
 from localspec.output import grammar
 from localspec.output.grammar import Grammar
-from localspec.tools import PART, Tool, tool
+from localspec.tools import SUBSTRING_OF, Tool, tool
 
 CALLS = 200
 LONGEST = 4000  # tokens
@@ -66,7 +66,7 @@ def change(old: str, new: str) -> str:
 
 
 def argument_constraints() -> list[dict[str, dict[str, Any]]]:
-    return [{"old": {PART: QUOTED}, "new": {"type": "string"}}]
+    return [{"old": {SUBSTRING_OF: QUOTED}, "new": {"type": "string"}}]
 
 
 TOOLS = {
@@ -83,7 +83,7 @@ TOOLS = {
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = letters.saved(tmp_path_factory.mktemp("tokenizer"))
-    return grammar.words(path, TOKENIZER.get_vocab_size(), (END,))
+    return grammar.grammar_tokenizer(path, TOKENIZER.get_vocab_size(), (END,))
 
 
 def drawn(found: Grammar, chance: random.Random) -> str:
@@ -116,12 +116,12 @@ def test_every_call_is_whole_and_fits_its_schema(name: str, words: Any) -> None:
     for seed in range(CALLS // len(plugins.names("tool_formats"))):
         text = drawn(Grammar(source, words), random.Random(seed))
         turn = Turn()
-        list(reading(iter([text]), tool_format, turn, inside=False))
+        list(parse_turn(iter([text]), tool_format, turn, inside=False))
         assert turn.calls, text
         for call in turn.calls:
             jsonschema.validate(call.arguments, TOOLS[call.name].parameters)
             TOOLS[call.name].check(call.arguments)
             assert call.name != "change" or call.arguments["old"] in QUOTED
             called.add(call.name)
-        assert not turn.said.strip(), text
+        assert not turn.text.strip(), text
     assert called == TOOLS.keys()

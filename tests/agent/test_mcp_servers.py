@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from localspec.agent import mcp_servers
-from localspec.agent.files import MOST
+from localspec.agent.tools import mcp_servers
+from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.errors import BadValue
 from localspec.tools import Tool, ToolFailed
 
@@ -65,7 +65,7 @@ def test_what_fails_in_a_server_is_told(small: dict[str, Tool]) -> None:
 
 
 def test_what_a_server_tells_is_held_short(small: dict[str, Tool]) -> None:
-    assert len(small["small_much"].run()) < MOST + 100
+    assert len(small["small_much"].run()) < MAX_OUTPUT + 100
     assert small["small_nothing"].run() == "(it returned nothing)"
 
 
@@ -93,14 +93,14 @@ def test_a_call_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     with mcp_servers.connected({"small": SMALL}) as tools:
         found = by_name(tools)
         pid = int(found["small_pid_of_me"].run())
-        monkeypatch.setattr(mcp_servers, "SECONDS", 0.5)
+        monkeypatch.setattr(mcp_servers, "CALL_TIMEOUT", 0.5)
         with pytest.raises(ToolFailed, match=r"did not answer in 0\.5 seconds"):
             found["small_hang"].run()
     assert not psutil.pid_exists(pid)
 
 
 def test_a_server_that_never_starts_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_servers, "STARTING", 0.5)
+    monkeypatch.setattr(mcp_servers, "START_TIMEOUT", 0.5)
     before = set(psutil.Process().children(recursive=True))
     silent = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"]}
     with pytest.raises(mcp_servers.ServerFailed, match=r"`silent` did not answer in 0\.5 seconds") as error:
@@ -127,7 +127,9 @@ def test_a_server_that_does_not_start(code: str, hint: str, capfd: pytest.Captur
 
 
 def test_a_server_that_is_no_program() -> None:
-    with pytest.raises(mcp_servers.ServerFailed, match="no program `no-such-program`") as error:
+    with pytest.raises(
+        mcp_servers.ServerFailed, match="`no-such-program`, which runs the server `bad`, is not installed"
+    ) as error:
         start({"bad": {"command": "no-such-program"}})
     assert error.value.hint
 
@@ -170,9 +172,9 @@ def test_nobody_listens() -> None:
 def test_the_file_of_other_clients_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"a": SMALL, "b": {**SMALL, "disabled": True}}}))
-    assert mcp_servers.read(path) == {"a": SMALL}
+    assert mcp_servers.read_servers(path) == {"a": SMALL}
     path.write_text(json.dumps({"servers": {"a": {"url": "http://localhost/mcp"}}}), "utf-8-sig")
-    assert list(mcp_servers.read(path)) == ["a"]
+    assert list(mcp_servers.read_servers(path)) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -182,9 +184,9 @@ def test_the_file_of_other_clients_is_read(tmp_path: Path) -> None:
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("\xff", "is not JSON"),
-        ("[]", "names no servers"),
-        ("{}", "names no servers"),
-        ('{"mcpServers": []}', "names no servers"),
+        ("[]", "has no servers"),
+        ("{}", "has no servers"),
+        ('{"mcpServers": []}', "has no servers"),
         ('{"mcpServers": {"a": {}}}', "neither a `command` nor a `url`"),
         ('{"mcpServers": {"a": "uvx"}}', "neither a `command` nor a `url`"),
         ('{"mcpServers": {"a": {"command": 1}}}', "neither a `command` nor a `url`"),
@@ -198,24 +200,28 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "mcp.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(BadValue) as error:
-        mcp_servers.read(path)
+        mcp_servers.read_servers(path)
     assert said in str(error.value)
     assert error.value.hint
 
 
 def test_a_file_that_is_missing_or_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match="There is no file"):
-        mcp_servers.read(tmp_path / "none.json")
+    with pytest.raises(BadValue, match="No such file"):
+        mcp_servers.read_servers(tmp_path / "none.json")
     with pytest.raises(BadValue, match="cannot be read"):
-        mcp_servers.read(tmp_path)
+        mcp_servers.read_servers(tmp_path)
 
 
 def test_a_schema_that_no_grammar_follows_is_told_in_words() -> None:
     odd = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)y"}}}
-    schema, told = mcp_servers._schema(SimpleNamespace(name="odd", description="Odd.", input_schema=odd))
+    schema, told = mcp_servers._schema_and_description(
+        SimpleNamespace(name="odd", description="Odd.", input_schema=odd)
+    )
     assert schema == {"type": "object", "properties": {}}
     assert told == f"Odd. Its arguments: {json.dumps({'properties': {}, **odd})}"
-    schema, told = mcp_servers._schema(SimpleNamespace(name="bare", description=None, input_schema={}))
+    schema, told = mcp_servers._schema_and_description(
+        SimpleNamespace(name="bare", description=None, input_schema={})
+    )
     assert (schema, told) == ({"type": "object", "properties": {}}, "bare")
     tool = Tool("odd", told, schema, print)
     tool.check({"a": "y"})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from localspec.agent.files import Files
-from localspec.agent.folder import Folder
-from localspec.agent.permission import KINDS, NotAllowed, Permission, Word
-from localspec.agent.toolbox import chosen, overview, shipped
+from localspec.agent.permission import KINDS, NotAllowed, Permission, Reply
+from localspec.agent.tools.files import Files
+from localspec.agent.tools.folder import Folder
+from localspec.agent.tools.toolbox import built_in, chosen, overview
 from localspec.errors import UnknownName
 from localspec.tools import Tool, ToolFailed, tool
 
@@ -17,11 +17,11 @@ from localspec.tools import Tool, ToolFailed, tool
 class Somebody:
     """Gives the words it was given, and keeps what it was shown."""
 
-    def __init__(self, *words: Word) -> None:
+    def __init__(self, *words: Reply) -> None:
         self.words = list(words)
         self.shown: list[tuple[str, str]] = []
 
-    def __call__(self, asked: Tool, shown: str) -> Word:
+    def __call__(self, asked: Tool, shown: str) -> Reply:
         self.shown.append((asked.name, shown))
         return self.words.pop(0)
 
@@ -29,7 +29,7 @@ class Somebody:
 @pytest.fixture
 def there(tmp_path: Path) -> dict[str, Tool]:
     (tmp_path / "a.txt").write_text("one\n")
-    return {one.name: one for one in shipped(Folder(tmp_path))}
+    return {one.name: one for one in built_in(Folder(tmp_path))}
 
 
 def test_reading_is_allowed_and_nothing_else(there: dict[str, Tool]) -> None:
@@ -41,7 +41,7 @@ def test_reading_is_allowed_and_nothing_else(there: dict[str, Tool]) -> None:
         ("run_python", {"code": "1"}),
         ("fetch_url", {"url": "http://localhost/"}),
     ]:
-        with pytest.raises(NotAllowed, match="nobody is there to ask"):
+        with pytest.raises(NotAllowed, match="no terminal to ask on"):
             nobody.check(there[name], given)
 
 
@@ -106,7 +106,7 @@ def test_an_access_that_does_not_exist() -> None:
 
 def test_tools_are_chosen_by_name(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    assert len(chosen(folder, None)) == len(shipped(folder)) == 8
+    assert len(chosen(folder, None)) == len(built_in(folder)) == 8
     assert [one.name for one in chosen(folder, ["run_shell", "read_file"])] == ["run_shell", "read_file"]
     with pytest.raises(UnknownName) as error:
         chosen(folder, ["run_shel"])

@@ -13,11 +13,12 @@ import smolagents
 
 import models
 from localspec.agent import smolagents_model
-from localspec.agent.loop import Agent, Finished, Returned
+from localspec.agent.events import FinishedEvent, ToolResultEvent
+from localspec.agent.loop import Agent
 from localspec.agent.permission import Permission
 from localspec.library import Library, Silent
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 from localspec.tools import Tool, tool
 
 
@@ -64,7 +65,7 @@ def test_a_plain_answer(model: Any) -> None:
     assert found.token_usage.output_tokens == len(found.raw.token_ids) <= 40
     assert found.token_usage.input_tokens > 5
     assert isinstance(model, smolagents.Model)
-    assert model.runtime.prompts.limit == 2_000_000_000
+    assert model.runtime.prompt_cache.limit == 2_000_000_000
 
 
 def test_an_answer_ends_before_a_stop_sequence(model: Any) -> None:
@@ -109,17 +110,17 @@ def test_our_agent_hears_of_what_fails_and_keeps_what_was_said(home: Path) -> No
         """List names."""
         return "\udcff" + "x" * 100_000
 
-    runtime = Runtime(models.SMALL, Choice(), Library(), Silent())
+    runtime = Runtime.load(models.SMALL, Choice(), Library(), Silent())
     tools: list[Tool] = [tool(leave), tool(list_names)]
     agent = Agent(runtime, tools, Permission(), system="Do as told.", max_steps=1, max_tokens=60, seed=1)
     events = list(agent.run('Answer with exactly this call: {"name": "leave", "arguments": {"code": 3}}'))
-    results = [one for one in events if isinstance(one, Returned)]
+    results = [one for one in events if isinstance(one, ToolResultEvent)]
     assert [(one.text, one.failed) for one in results] == [("error: SystemExit: 3", True)]
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], FinishedEvent)
     events = list(
         agent.run('Answer with exactly this call: {"name": "list_names", "arguments": {"folder": "."}}')
     )
-    results = [one for one in events if isinstance(one, Returned)]
+    results = [one for one in events if isinstance(one, ToolResultEvent)]
     assert results[0].text.startswith("?x")
     assert len(results[0].text) < 20_000
     assert [one["role"] for one in agent.messages] == ["system", *["user", "assistant", "tool"] * 2]

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from localspec.agent import web
-from localspec.agent.files import MOST
+from localspec.agent.tools import web
+from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.tools import ToolFailed
 
 PAGE = """<!doctype html><html><head><title>A title</title><style>p {color: red}</style>
@@ -34,7 +34,7 @@ class Pages(BaseHTTPRequestHandler):
             "/json": (200, "application/ld+json", b'{"a": 1}', ""),
             "/image": (200, "image/png", b"\x89PNG", ""),
             "/escape": (200, "text/plain", b"\x1b]0;title\x07", ""),
-            "/huge": (200, "text/plain", b"x" * (web.MOST_BYTES + 5), ""),
+            "/huge": (200, "text/plain", b"x" * (web.MAX_BYTES + 5), ""),
             "/empty": (200, "text/html", b"<script>1</script>", ""),
             "/near": (302, "text/plain", b"", "/page"),
             "/far": (302, "text/plain", b"", f"http://localhost:{host.rpartition(':')[2]}/page"),
@@ -94,7 +94,7 @@ def test_texts_come_as_they_are(site: str) -> None:
 def test_a_huge_page_is_told_in_part(site: str) -> None:
     told = web.fetch_url(f"{site}/huge")
     assert told.endswith("(only the first 2,000,000 bytes)")
-    assert len(told) < MOST + 200
+    assert len(told) < MAX_OUTPUT + 200
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_an_address_that_leads_nowhere(url: str) -> None:
 
 
 def test_a_server_that_drips_is_left(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "SECONDS", 0.5)
+    monkeypatch.setattr(web, "TIMEOUT", 0.5)
     with pytest.raises(ToolFailed, match=r"0\.5 seconds"):
         web.fetch_url(f"{site}/slow")
 
 
 def test_a_server_that_never_answers_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "SECONDS", 0.5)
+    monkeypatch.setattr(web, "TIMEOUT", 0.5)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(ToolFailed, match="0.5 seconds|timed out"),

@@ -9,8 +9,8 @@ import pytest
 
 import models
 from localspec.library import Library, Silent
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 
 
 @pytest.fixture(scope="module")
@@ -25,4 +25,4 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def plain(home: Path) -> Runtime:
-    return Runtime(models.SMALL, Choice(draft="off"), Library(home), Silent())
+    return Runtime.load(models.SMALL, Choice(draft="off"), Library(home), Silent())

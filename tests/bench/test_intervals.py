@@ -11,7 +11,7 @@ from localspec.bench.intervals import median_and_range, speed_up
 def runs(
     numbers: np.random.Generator, ratio: float, prompts: int, repeat: int, noise: float
 ) -> list[list[tuple[float, float]]]:
-    """Measure a contender on a machine whose speed wanders, shared by the two runs of a pair."""
+    """Measure a backend on a machine whose speed wanders, shared by the two runs of a pair."""
     speed, found = 1.0, []
     for _ in range(prompts):
         pairs = []

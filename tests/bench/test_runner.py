@@ -1,4 +1,4 @@
-"""The race: turns, parity, peers that die, an interrupt; and the report, the page, the comparison."""
+"""The benchmark: turns, parity, baselines that die, an interrupt; its report, page and comparison."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ import tiny
 import models
 from localspec import devices
 from localspec.bench import baselines, comparison, page, report, runner, setup, suites
-from localspec.bench.backends import Answered, Contender, Own, Peer, PeerFailed
+from localspec.bench.backends import (
+    Backend,
+    BaselineBackend,
+    BaselineFailed,
+    LocalspecBackend,
+    MeasuredAnswer,
+)
 from localspec.bench.suites import Prompt
 from localspec.errors import BadValue, PromptError, TooLittleMemory
 from localspec.library import Library, Silent
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 
 PROMPTS = [
     Prompt("test", "edit", "copy", ("Repeat: one two three one two three one two three one two three",)),
@@ -34,21 +40,21 @@ FACTS = {
 }
 
 
-class Fake(Contender):
-    """Answers what it is told to, at a speed of its own."""
+class Fake(Backend):
+    """Answers like another backend, at its own speed."""
 
     def __init__(
-        self, name: str, plain: Own, *, rate: float = 1.0, wrong: bool = False, dies: int = 0
+        self, name: str, plain: LocalspecBackend, *, rate: float = 1.0, wrong: bool = False, dies: int = 0
     ) -> None:
         self.name, self.settings = name, {}
         self._plain, self._rate, self._wrong, self._dies = plain, rate, wrong, dies
         self.asked: list[list[int]] = []
 
-    def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
+    def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
         self.asked.append(list(prompt))
         if self._dies and len(self.asked) >= self._dies:
-            raise PeerFailed(f"`{self.name}` died with -6: out of memory")
-        found = self._plain.answer(prompt, tokens, anew=True)
+            raise BaselineFailed(f"`{self.name}` died with -6: out of memory")
+        found = self._plain.answer(prompt, tokens, fresh=True)
         found.decode_seconds /= self._rate
         if self._wrong and len(found.token_ids) > 3:
             found.token_ids[3] = 1000 + found.token_ids[3] % 1000
@@ -56,20 +62,22 @@ class Fake(Contender):
 
 
 @pytest.fixture(scope="module")
-def own(plain: Runtime) -> Own:
-    return Own("plain", plain)
+def own(plain: Runtime) -> LocalspecBackend:
+    return LocalspecBackend("plain", plain)
 
 
-def run(own: Own, *others: Contender, prompts: Sequence[Prompt] = PROMPTS, repeat: int = 2) -> runner.Race:
+def run(
+    own: LocalspecBackend, *others: Backend, prompts: Sequence[Prompt] = PROMPTS, repeat: int = 2
+) -> runner.BenchRun:
     runtime = own.runtime
     return runner.run([own, *others], prompts, runtime.model, runtime.engine, tokens=12, repeat=repeat)
 
 
 @pytest.fixture(scope="module")
-def measured(own: Own, home: Path) -> tuple[runner.Race, list[Contender]]:
+def measured(own: LocalspecBackend, home: Path) -> tuple[runner.BenchRun, list[Backend]]:
     """Plain, and a real draft on the same engine."""
     runtime = own.runtime
-    guessing = Runtime(
+    guessing = Runtime.load(
         runtime.model.name,
         Choice(draft="ngram", draft_length="fixed:tokens=4"),
         Library(home),
@@ -77,58 +85,60 @@ def measured(own: Own, home: Path) -> tuple[runner.Race, list[Contender]]:
         runtime.engines,
     )
     assert guessing.engine is runtime.engine
-    racing: list[Contender] = [own, Own("ngram", guessing)]
+    racing: list[Backend] = [own, LocalspecBackend("ngram", guessing)]
     return run(own, *racing[1:]), racing
 
 
-def test_every_contender_answers_every_prompt_and_turn(measured: tuple[runner.Race, list[Contender]]) -> None:
+def test_every_backend_answers_every_turn(
+    measured: tuple[runner.BenchRun, list[Backend]],
+) -> None:
     found, _ = measured
     assert found.finished
-    seen = [(one.contender, one.prompt, one.turn, one.repeat) for one in found.runs]
+    seen = [(one.backend, one.prompt, one.turn, one.repeat) for one in found.runs]
     turns = [("edit", 0), ("talk", 0), ("talk", 1)]
     assert sorted(seen) == sorted(
         (name, *turn, count) for name in ("plain", "ngram") for turn in turns for count in (0, 1)
     )
     for one in found.runs:
-        answered = one.answered
-        assert answered.decode_seconds > 0
-        assert answered.prefill_seconds > 0
-        assert answered.decode_tokens == len(answered.token_ids) <= 12
-        assert sum(answered.depths) == answered.drafted == sum(answered.drafted_at)
-        assert answered.target_seconds <= answered.decode_seconds
-    assert sum(one.answered.accepted for one in found.runs if one.contender == "ngram") > 0
+        answer = one.answer
+        assert answer.decode_seconds > 0
+        assert answer.prefill_seconds > 0
+        assert answer.decode_tokens == len(answer.token_ids) <= 12
+        assert sum(answer.draft_lengths) == answer.drafted == sum(answer.drafted_at)
+        assert answer.target_seconds <= answer.decode_seconds
+    assert sum(one.answer.accepted for one in found.runs if one.backend == "ngram") > 0
     assert found.parity["ngram"].passed
     assert found.parity["ngram"].answers >= 2
 
 
-def test_turns_change_and_a_text_that_is_another_has_no_speed_up(own: Own) -> None:
+def test_turns_change_and_a_text_that_is_another_has_no_speed_up(own: LocalspecBackend) -> None:
     quick, wrong = Fake("quick", own, rate=2.0), Fake("wrong", own, rate=9.0, wrong=True)
     found = run(own, quick, wrong)
-    order = [one.contender for one in found.runs if one.prompt == "edit"]
+    order = [one.backend for one in found.runs if one.prompt == "edit"]
     assert order == ["plain", "quick", "wrong", "wrong", "quick", "plain"]
-    rows = {row["contender"]: row for row in report.summary(found)}
+    rows = {row["backend"]: row for row in report.summary(found)}
     assert 1.0 < rows["quick"]["speed_up"]["value"] < 4.0
     assert rows["quick"]["same_text"]
     assert rows["wrong"]["speed_up"] is None
     assert not rows["wrong"]["same_text"]
     assert found.parity["wrong"].failures[0]["at"] == 3
-    assert "other text" in page.page(report.report(found, [own, quick, wrong], FACTS))
+    assert "different text" in page.page(report.report(found, [own, quick, wrong], FACTS))
 
 
-def test_a_peer_that_dies_is_out_and_the_rest_goes_on(own: Own) -> None:
+def test_a_baseline_that_dies_is_left_out(own: LocalspecBackend) -> None:
     found = run(own, Fake("weak", own, dies=3), Fake("strong", own))
     assert found.finished
     assert found.failed == {"weak": "`weak` died with -6: out of memory"}
-    assert {one.contender for one in found.runs} >= {"plain", "strong"}
-    assert len([one for one in found.runs if one.contender == "strong"]) == 6
+    assert {one.backend for one in found.runs} >= {"plain", "strong"}
+    assert len([one for one in found.runs if one.backend == "strong"]) == 6
 
 
-def test_an_interrupt_keeps_what_was_measured(own: Own) -> None:
+def test_an_interrupt_keeps_what_was_measured(own: LocalspecBackend) -> None:
     class Impatient(Fake):
-        def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
+        def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
             if len(self.asked) == 2:
                 raise KeyboardInterrupt
-            return super().answer(prompt, tokens, anew=anew)
+            return super().answer(prompt, tokens, fresh=fresh)
 
     found = run(own, Impatient("impatient", own))
     assert not found.finished
@@ -138,19 +148,19 @@ def test_an_interrupt_keeps_what_was_measured(own: Own) -> None:
     assert "Interrupted" in page.page(values)
 
 
-def test_a_prompt_that_is_too_long_is_left_out_and_said(own: Own) -> None:
+def test_a_prompt_that_is_too_long_is_left_out_and_said(own: LocalspecBackend) -> None:
     class Small(Fake):
-        def answer(self, prompt: Sequence[int], tokens: int, *, anew: bool) -> Answered:
+        def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
             if len(prompt) > 40:
                 raise PromptError("too long")
-            return super().answer(prompt, tokens, anew=anew)
+            return super().answer(prompt, tokens, fresh=fresh)
 
     found = run(own, Small("small", own), repeat=1)
     assert found.skipped
-    assert {one.prompt for one in found.runs if one.contender == "small"} <= {"edit", "talk"}
+    assert {one.prompt for one in found.runs if one.backend == "small"} <= {"edit", "talk"}
 
 
-def test_a_report_is_plain_values_with_what_follows(measured: tuple[runner.Race, list[Contender]]) -> None:
+def test_a_report_is_plain_values_with_what_follows(measured: tuple[runner.BenchRun, list[Backend]]) -> None:
     values = json.loads(json.dumps(report.report(*measured, FACTS)))
     assert values["schema"] == report.SCHEMA
     plain, ngram = values["summary"]
@@ -185,7 +195,7 @@ class Tags(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_a_page_needs_nothing_else(measured: tuple[runner.Race, list[Contender]]) -> None:
+def test_a_page_needs_nothing_else(measured: tuple[runner.BenchRun, list[Backend]]) -> None:
     text = page.page(report.report(*measured, FACTS))
     tags = Tags()
     tags.feed(text)
@@ -198,80 +208,80 @@ def test_a_page_needs_nothing_else(measured: tuple[runner.Race, list[Contender]]
 
 
 def test_a_comparison_says_what_changed(
-    measured: tuple[runner.Race, list[Contender]], tmp_path: Path
+    measured: tuple[runner.BenchRun, list[Backend]], tmp_path: Path
 ) -> None:
     values = report.report(*measured, FACTS)
     file = tmp_path / "old.json"
     file.write_text(json.dumps(values))
     before = comparison.read(file)
-    assert "(within the intervals)" in comparison.in_words(before, values)
+    assert "(within the intervals)" in comparison.format_comparison(before, values)
     faster = json.loads(json.dumps(values))
     for row in faster["summary"]:
         if row["speed_up"]:
             row["speed_up"] = {"value": 9.0, "low": 8.0, "high": 10.0, "prompts": 2}
-    assert "(changed)" in comparison.in_words(before, faster)
+    assert "(changed)" in comparison.format_comparison(before, faster)
     other = json.loads(json.dumps(values))
     other["machine"]["model"] = "another processor"
-    assert "NOT COMPARABLE" in comparison.in_words(before, other)
+    assert "NOT COMPARABLE" in comparison.format_comparison(before, other)
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
-    for text, said in (("{", "no report"), ("{}", "no report"), ('{"schema": 99}', "schema 99")):
+    for text, said in (("{", "is not a report"), ("{}", "is not a report"), ('{"schema": 99}', "schema 99")):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(BadValue, match=said):
             comparison.read(tmp_path / "x.json")
 
 
-def test_a_real_peer_dies_with_its_last_words() -> None:
-    with pytest.raises(PeerFailed, match="llamacpp") as caught:
-        Peer("llamacpp", {"model": {}, "stop_tokens": [], "threads": 1, "device": "CPU"})
+def test_a_real_baseline_dies_with_its_last_words() -> None:
+    with pytest.raises(BaselineFailed, match="llamacpp") as caught:
+        BaselineBackend("llamacpp", {"model": {}, "stop_tokens": [], "threads": 1, "device": "CPU"})
     assert "does not have" in caught.value.message or "not installed" in caught.value.message
 
 
-def test_an_unknown_peer_is_refused(home: Path) -> None:
-    with pytest.raises(BadValue, match="no peer called `ollama`"):
-        baselines.rows("ollama", draft=False)
+def test_an_unknown_baseline_is_refused(home: Path) -> None:
+    with pytest.raises(BadValue, match="Unknown baseline `ollama`"):
+        baselines.rows("ollama")
     with pytest.raises(BadValue, match="twice"):
-        setup.field("x", Choice(), ["ngram", "ngram"], [], Library(home), Silent())
+        setup.load("x", Choice(), ["ngram", "ngram"], [], Library(home), Silent())
 
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", ["llamacpp", "llamacpp-lookup", "transformers", "transformers-lookup"])
-def test_a_real_peer_answers(own: Own, name: str) -> None:
+def test_a_real_baseline_answers(own: LocalspecBackend, name: str) -> None:
     runtime = own.runtime
-    peer = Peer(name, setup.given(runtime, None, Choice(threads=2)))
+    baseline = BaselineBackend(name, setup.settings(runtime, None, Choice(threads=2)))
     try:
         prompt = runner.encoded(runtime.model, ["Say hello."], [], None)
-        found = peer.answer(prompt, 8, anew=True)
+        found = baseline.answer(prompt, 8, fresh=True)
         assert 1 <= len(found.token_ids) <= 8
         assert runtime.tokenizer.decode(found.token_ids).startswith("Hello")
         assert found.prefill_seconds > 0
-        assert (peer.peak_memory() or 0) > 1e8
+        assert (baseline.peak_memory() or 0) > 1e8
     finally:
-        peer.close()
+        baseline.close()
 
 
 @pytest.mark.engines
-def test_rows_of_the_same_weights_share_a_process_until_the_last_is_closed(own: Own) -> None:
-    given = setup.given(own.runtime, own.runtime.model, Choice(threads=2))
-    one = Peer("transformers", given)
-    two = Peer("transformers-assisted", given, one.program)
+def test_rows_of_the_same_weights_share_a_process_until_the_last_is_closed(own: LocalspecBackend) -> None:
+    given = setup.settings(own.runtime, own.runtime.model, Choice(threads=2))
+    one = BaselineBackend("transformers", given)
+    two = BaselineBackend("transformers-assisted", given, one.process)
     try:
         prompt = runner.encoded(own.runtime.model, ["Say hello."], [], None)
-        answers = [peer.answer(prompt, 6, anew=True).token_ids for peer in (one, two)]
+        answers = [baseline.answer(prompt, 6, fresh=True).token_ids for baseline in (one, two)]
         assert answers[0] == answers[1]
         one.close()
-        assert two.answer(prompt, 6, anew=True).token_ids == answers[0]
-        assert one.program._process.poll() is None
+        assert two.answer(prompt, 6, fresh=True).token_ids == answers[0]
+        assert one.process._process.poll() is None
     finally:
         two.close()
-    assert one.program._process.poll() is not None
+    assert one.process._process.poll() is not None
 
 
 def test_weights_are_counted_before_they_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.make("llama", "Q8_0")
     file = tiny.write_gguf(model, tmp_path / "a.gguf")
-    assert baselines.elements(file) == sum(values.size for values in model.values.values())
+    assert baselines.count_weights(file) == sum(values.size for values in model.values.values())
     monkeypatch.setattr(devices, "free_memory", lambda: 1000)
     with pytest.raises(TooLittleMemory, match="transformers in float32"):
         baselines._check_memory([file])
@@ -285,9 +295,9 @@ Values = dict[str, Any]
 
 
 def test_an_earlier_repetition_is_no_help(home: Path) -> None:
-    loaded = Runtime(models.SMALL, Choice(draft="suffix"), Library(home), Silent())
-    copying = Own("suffix", loaded)
+    loaded = Runtime.load(models.SMALL, Choice(draft="suffix"), Library(home), Silent())
+    copying = LocalspecBackend("suffix", loaded)
     prompt = runner.encoded(loaded.model, ["Name three rivers."], [], None)
-    found = [copying.answer(prompt, 24, anew=True) for _ in range(3)]
+    found = [copying.answer(prompt, 24, fresh=True) for _ in range(3)]
     assert len({tuple(one.token_ids) for one in found}) == 1
     assert all(one.accepted < 12 for one in found)  # with the first answer at hand nearly all would stand

@@ -1,4 +1,4 @@
-"""Tuning: the winner is confirmed, kept for this machine alone, and used by chat; the default else stays."""
+"""Tuning: a winner is confirmed, kept for this machine, and used by chat; otherwise the default stays."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import models
-from localspec.bench import suites, tune
-from localspec.bench.tune import Candidate, Tuner
+from localspec.bench import suites
+from localspec.bench.tuning import candidates
+from localspec.bench.tuning.candidates import Candidate
+from localspec.bench.tuning.tuner import Tuner
 from localspec.library import Library, Model, Silent
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 from localspec.state import tuned
 
 PROMPTS = suites.load("quick")
@@ -22,7 +24,7 @@ PROMPTS = suites.load("quick")
 
 @pytest.fixture
 def tuner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Tuner]]:
-    """A tuner whose measurements are given: seconds a token of each setting, the default's is 1."""
+    """A tuner with given measurements: seconds per token of each candidate, 1 for the default."""
 
     def make(speeds: dict[str, float], seconds: float = 1000.0, wrong: str = "") -> Tuner:
         made = Tuner(models.SMALL, PROMPTS, Library(home), Silent(), seconds=seconds)
@@ -32,7 +34,7 @@ def tuner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
             candidate: Candidate, prompt: object, *, swapped: bool = False
         ) -> tuple[float, float] | None:
             if wrong and wrong in candidate.name:
-                candidate.fault = "another text"
+                candidate.rejected = "different text"
                 return None
             spent = next(
                 (
@@ -63,26 +65,26 @@ def model_of(home: Path) -> Model:
 
 def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner], home: Path) -> None:
     found = tuner({"suffix & fixed:tokens=4": 0.5, "ngram": 0.8})
-    told = found.run()
-    assert told.winner is not None
-    assert told.winner.choice.draft == "suffix"
-    assert told.winner.choice.draft_length == "fixed:tokens=4"
-    assert told.gain is not None
-    assert told.gain.low > 1.8
-    found.keep(told)
+    tuning = found.run()
+    assert tuning.winner is not None
+    assert tuning.winner.choice.draft == "suffix"
+    assert tuning.winner.choice.draft_length == "fixed:tokens=4"
+    assert tuning.speed_up is not None
+    assert tuning.speed_up.low > 1.8
+    found.keep(tuning)
     kept = tuned.read(model_of(home))
     assert kept is not None
-    assert kept["gain"] == told.gain.value
-    used = Runtime(models.SMALL, Choice(tuned=True), Library(home), Silent())
+    assert kept["gain"] == tuning.speed_up.value
+    used = Runtime.load(models.SMALL, Choice(tuned=True), Library(home), Silent())
     assert str(used.draft_spec) == "suffix"
-    assert used.tuned == told.gain.value
-    assert Runtime(models.SMALL, Choice(), Library(home), Silent()).tuned is None
+    assert used.tuned == tuning.speed_up.value
+    assert Runtime.load(models.SMALL, Choice(), Library(home), Silent()).tuned is None
 
 
 def test_an_engine_and_a_draft_join(tuner: Callable[..., Tuner]) -> None:
-    told = tuner({"kv=u8 & fixed:tokens=8": 0.4, "kv=u8": 0.7, "fixed:tokens=8": 0.6}).run()
-    assert told.winner is not None
-    assert (told.winner.choice.engine, told.winner.choice.draft_length) == (
+    tuning = tuner({"kv=u8 & fixed:tokens=8": 0.4, "kv=u8": 0.7, "fixed:tokens=8": 0.6}).run()
+    assert tuning.winner is not None
+    assert (tuning.winner.choice.engine, tuning.winner.choice.draft_length) == (
         "openvino:kv=u8",
         "fixed:tokens=8",
     )
@@ -91,20 +93,20 @@ def test_an_engine_and_a_draft_join(tuner: Callable[..., Tuner]) -> None:
 def test_the_default_stays_where_nothing_is_faster(tuner: Callable[..., Tuner], home: Path) -> None:
     tuned.keep(model_of(home), {"draft": "off"}, 1.5)
     found = tuner({"ngram": 1.02, "off": 1.1})
-    told = found.run()
-    assert told.winner is None
-    found.keep(told)
+    tuning = found.run()
+    assert tuning.winner is None
+    found.keep(tuning)
     assert tuned.read(model_of(home)) is None
 
 
-def test_another_text_is_out(tuner: Callable[..., Tuner]) -> None:
-    told = tuner({"kv=u8": 0.3}, wrong="kv=u8").run()
-    assert told.winner is None
-    assert [one.fault for one in told.tried if "kv=u8" in one.name][0] == "another text"
-    assert "another text" in str(told.as_values())
+def test_a_candidate_with_a_different_text_is_rejected(tuner: Callable[..., Tuner]) -> None:
+    tuning = tuner({"kv=u8": 0.3}, wrong="kv=u8").run()
+    assert tuning.winner is None
+    assert [one.rejected for one in tuning.candidates if "kv=u8" in one.name][0] == "different text"
+    assert "different text" in str(tuning.as_values())
 
 
-def test_a_search_goes_on_where_it_was_interrupted(
+def test_an_interrupted_search_is_continued(
     tuner: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = tuner({"ngram": 0.9})
@@ -118,9 +120,9 @@ def test_a_search_goes_on_where_it_was_interrupted(
         return pair(candidate, prompt, **options)
 
     monkeypatch.setattr(first, "_pair", stopping)
-    told = first.run()
-    assert not told.finished
-    assert told.winner is None
+    tuning = first.run()
+    assert not tuning.finished
+    assert tuning.winner is None
     second = tuner({"ngram": 0.9})
     again: list[str] = []
     pair = second._pair
@@ -130,16 +132,16 @@ def test_a_search_goes_on_where_it_was_interrupted(
         return pair(candidate, prompt, **options)
 
     monkeypatch.setattr(second, "_pair", noting)
-    monkeypatch.setattr(second, "_confirmed", lambda candidate: None)
+    monkeypatch.setattr(second, "_confirm", lambda candidate: None)
     assert second.run().finished
     assert not set(asked) & set(again)
 
 
-def test_time_that_is_up_ends_the_search(tuner: Callable[..., Tuner]) -> None:
-    told = tuner({"ngram": 0.5}, seconds=0.0).run()
-    assert told.finished
-    assert told.winner is None
-    assert all(not one.pairs for one in told.tried)
+def test_the_search_ends_at_its_deadline(tuner: Callable[..., Tuner]) -> None:
+    tuning = tuner({"ngram": 0.5}, seconds=0.0).run()
+    assert tuning.finished
+    assert tuning.winner is None
+    assert all(not one.pairs for one in tuning.candidates)
 
 
 def test_a_tuning_is_of_one_machine_and_one_version(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,7 @@ def test_a_tuning_is_of_one_machine_and_one_version(home: Path, monkeypatch: pyt
     monkeypatch.setattr(devices, "cpu", lambda: replace(cpu, model="another"))
     assert tuned.read(model) is None
     monkeypatch.undo()
-    monkeypatch.setitem(devices.LIBRARIES, "openvino", devices.Library("json", "pytest"))
+    monkeypatch.setitem(devices.LIBRARIES, "openvino", devices.EngineLibrary("json", "pytest"))
     assert tuned.read(model) is None
 
 
@@ -164,5 +166,5 @@ def test_a_real_pair_is_measured_and_its_text_compared(home: Path) -> None:
     assert min(pair) > 0
     broken = Candidate(Choice(engine="openvino:device=TPU"))
     assert made._pair(broken, PROMPTS[0]) is None
-    assert "TPU" in (broken.fault or "")
-    assert tune.VARIANTS["openvino"]
+    assert "TPU" in (broken.rejected or "")
+    assert candidates.ENGINE_VARIANTS["openvino"]

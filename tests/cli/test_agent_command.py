@@ -73,7 +73,9 @@ def test_json_and_the_transcript_say_what_happened(localspec: Localspec, work: P
     assert values["failed_calls"] == 0
     assert values["seconds"] >= values["prompt_seconds"] > 0
     assert values["tokens"] == len(values["transcript"][1]["token_ids"])
-    assert values["speculation"].keys() == {"drafter", "drafted", "accepted", "tokens_per_pass"}
+    assert values["speculation"].keys() == {
+        *("drafter", "drafted", "accepted", "acceptance_rate", "tokens_per_pass")
+    }
     lines = (tmp_path / "kept" / "lines.jsonl").read_text().splitlines()
     assert list(map(json.loads, lines)) == values["transcript"]
     events = [line["event"] for line in values["transcript"]]
@@ -97,8 +99,8 @@ def test_what_nobody_sees_is_not_asked_and_not_run(localspec: Localspec, work: P
         os.close(ours)
         os.close(theirs)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert b"`run_shell` is not allowed here, and nobody is there to ask" in done.stderr
-    assert b"Stopped: that were the most answers that `--max-steps` allows" in done.stderr
+    assert b"`run_shell` is not allowed, and there is no terminal to ask on" in done.stderr
+    assert b"Stopped: reached `--max-steps`" in done.stderr
     assert list(work.iterdir()) == []
 
 
@@ -219,13 +221,13 @@ def test_ctrl_c_ends_a_task_and_the_transcript_says_so(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["do", "--tool", "run_shel"], 2, "There is no tool called `run_shel`"),
+        (["do", "--tool", "run_shel"], 2, "Unknown tool `run_shel`"),
         (["do", "--tool", "no_such_module:f"], 2, "`no_such_module` cannot be imported"),
         (["do", "--tool", "json:dumps"], 2, "`dumps` has no type"),
-        (["do", "--allow", "writing"], 2, "There is no access called `writing`"),
-        (["do", "--dir", "no-such-folder"], 2, "There is no folder `no-such-folder`"),
-        (["do", "--mcp", "none.json"], 2, "There is no file `none.json`"),
-        (["do", "--tool-call format", "qwem"], 2, "There is no tool-call format called `qwem`"),
+        (["do", "--allow", "writing"], 2, "Unknown access `writing`"),
+        (["do", "--dir", "no-such-folder"], 2, "No such folder: `no-such-folder`"),
+        (["do", "--mcp", "none.json"], 2, "No such file: `none.json`"),
+        (["do", "--tool-format", "qwem"], 2, "Unknown tool-call format `qwem`"),
         (["do", "--temperature", "-1"], 2, "`temperature`"),
         (["do", "--max-steps", "0"], 2, "max-steps"),
         (["do", "--transcript", "/dev/null/x"], 1, "cannot be written"),

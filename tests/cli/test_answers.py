@@ -19,7 +19,7 @@ FIELDS = [
     "token_ids",
     "finish_reason",
     "prompt_tokens",
-    "kept_tokens",
+    "cached_prompt_tokens",
     "tokens",
     "seconds",
     "prompt_seconds",
@@ -40,11 +40,12 @@ SPECULATION = [
     "passes",
     "drafted",
     "accepted",
+    "acceptance_rate",
     "tokens_per_pass",
     "draft_seconds",
     "target_seconds",
     "sources",
-    "reason",
+    "off_reason",
 ]
 
 
@@ -78,15 +79,17 @@ def test_json_says_what_happened(plain: dict[str, Any], answer: Answer) -> None:
     assert plain["tokens"] == len(plain["token_ids"]) <= 40
     assert 0 < plain["prompt_seconds"] < plain["seconds"]
     assert plain["tokens_per_second"] > 0
-    said = plain["speculation"]
-    assert said["reason"] == "it was asked for"
-    assert (said["drafter"], said["lossless"]) == ("none", True)
-    assert (said["passes"], said["drafted"], said["accepted"]) == (plain["tokens"], 0, 0)
+    speculation = plain["speculation"]
+    assert speculation["off_reason"] == "it was switched off"
+    assert (speculation["drafter"], speculation["lossless"]) == ("none", True)
+    assert (speculation["passes"], speculation["drafted"], speculation["accepted"]) == (plain["tokens"], 0, 0)
+    assert speculation["acceptance_rate"] is None
     drafted = answer("--draft", "ngram", "--draft-length", "fixed:tokens=3")["speculation"]
     assert (drafted["drafter"], drafted["draft_length"]) == ("ngram", "fixed:tokens=3")
     assert drafted["drafted"] >= drafted["accepted"] > 0
+    assert drafted["acceptance_rate"] == round(drafted["accepted"] / drafted["drafted"], 4)
     assert drafted["tokens_per_pass"] > 1
-    assert drafted["reason"] is None
+    assert drafted["off_reason"] is None
 
 
 @pytest.mark.parametrize("draft", ["ngram", f"draft_model:name={MODEL}", MODEL])
@@ -102,7 +105,7 @@ def test_contrastive_search_says_that_its_text_is_another(plain: dict[str, Any],
     assert (plain["decoding"], found["decoding"]) == ("standard", "contrastive:alpha=0.9,k=3")
     assert found["engine"] == "openvino:group=0,hidden=True"
     assert found["speculation"]["lossless"] is False
-    assert found["speculation"]["reason"] == "contrastive search writes another text"
+    assert found["speculation"]["off_reason"] == "contrastive search writes another text"
     assert (found["tokens"], found["speculation"]["passes"]) == (12, 12)
     assert found["token_ids"] != plain["token_ids"][:12]
 
@@ -120,6 +123,13 @@ def test_a_seed_repeats_an_answer_with_and_without_a_draft(answer: Answer) -> No
     again = answer(*sampled, "3", "--draft", "off")
     other = answer(*sampled, "4", "--draft", "off")
     assert first["token_ids"] == again["token_ids"] != other["token_ids"]
+
+
+def test_penalties_make_repeated_tokens_less_likely(answer: Answer, plain: dict[str, Any]) -> None:
+    for penalty in ("--presence-penalty", "--frequency-penalty", "--repetition-penalty"):
+        tokens = answer("--draft", "off", penalty, "100")["token_ids"]
+        assert len(set(tokens)) == len(tokens)
+    assert len(set(plain["token_ids"])) < len(plain["token_ids"])
 
 
 def test_a_cap_ends_an_answer(answer: Answer, plain: dict[str, Any]) -> None:
@@ -186,7 +196,7 @@ def test_a_file_gets_the_answer_and_nothing_else(
             check=True,
         )
     assert target.read_text("utf-8") == plain["text"] + "\n"
-    said = done.stderr.decode()
-    assert f"answer {plain['tokens']} tokens" in said
-    assert "speculation off: it was asked for" in said
-    assert "\x1b" not in said
+    speculation = done.stderr.decode()
+    assert f"answer {plain['tokens']} tokens" in speculation
+    assert "speculation off: it was switched off" in speculation
+    assert "\x1b" not in speculation

@@ -25,20 +25,24 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["chat", "smollm2-135n", "hi"], 1, ["no model called `smollm2-135n`", "`smollm2-135m`"]),
-        (["chat", MODEL, "hi", "--draft", "ngrm"], 2, ["called `ngrm`", "`ngram`"]),
+        (["chat", "smollm2-135n", "hi"], 1, ["nknown model `smollm2-135n`", "`smollm2-135m`"]),
+        (["chat", MODEL, "hi", "--draft", "ngrm"], 2, ["drafter or model `ngrm`", "`ngram`"]),
         (
             ["chat", MODEL, "hi", "--draft-length", "fixd"],
             2,
-            ["no draft-length policy called `fixd`", "`fixed`"],
+            ["Unknown draft-length policy `fixd`", "`fixed`"],
         ),
-        (["chat", MODEL, "hi", "--verifier", "exakt"], 2, ["no verifier called `exakt`", "`exact`"]),
-        (["chat", MODEL, "hi", "--engine", "openvin"], 2, ["no engine called `openvin`", "`openvino`"]),
-        (["chat", MODEL, "hi", "--engine", "openvino:grup=0"], 2, ["called `grup`", "`group`"]),
+        (["chat", MODEL, "hi", "--verifier", "exakt"], 2, ["Unknown verifier `exakt`", "`exact`"]),
+        (["chat", MODEL, "hi", "--engine", "openvin"], 2, ["Unknown engine `openvin`", "`openvino`"]),
+        (["chat", MODEL, "hi", "--engine", "openvino:grup=0"], 2, ["`grup`", "`group`"]),
         (["chat", MODEL, "hi", "--engine", "openvino:kv=f31"], 2, ["`f31`", "`f32`"]),
         (["chat", MODEL, "hi", "--draft", "ngram:longest=0"], 2, ["`0`", "from 1 to 64"]),
-        (["chat", MODEL, "hi", "--draft", "model"], 2, ["`model` needs `name`", "draft_model:name="]),
-        (["chat", MODEL, "hi", "--device", "TPU"], 1, ["no device `TPU`", "`CPU`"]),
+        (
+            ["chat", MODEL, "hi", "--draft", "draft_model"],
+            2,
+            ["`draft_model` needs `name`", "draft_model:name="],
+        ),
+        (["chat", MODEL, "hi", "--device", "TPU"], 1, ["Unknown device `TPU`", "`CPU`"]),
         (["chat", MODEL, "hi", "--top-p", "2"], 2, ["`top-p` is 2", "from 0 to 1"]),
         (
             ["chat", MODEL, "hi", "--top-p", "0.5", "--temperature", "0"],
@@ -46,7 +50,7 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
             ["`--top-p`", "--temperature 0.7"],
         ),
         (["chat", MODEL, "hi", "--temperature", "-1"], 2, ["`temperature` is -1", "from 0 to 100"]),
-        (["chat", MODEL, "hi", "--decoding", "contrastiv"], 2, ["no decoding", "`contrastive`"]),
+        (["chat", MODEL, "hi", "--decoding", "contrastiv"], 2, ["Unknown decoding", "`contrastive`"]),
         (["chat", MODEL, "hi", "--decoding", "contrastive:k=0"], 2, ["`0`", "from 1 to 100"]),
         (["chat", MODEL, "hi", "--decoding", "contrastive", "--draft", "ngram"], 2, ["`--draft`"]),
         (["chat", MODEL, "hi", "--decoding", "contrastive", "--temperature", "1"], 2, ["`--temperature`"]),
@@ -63,9 +67,9 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
         (["chat", MODEL, "hi", "--continue", "--session", "x"], 2, ["`--continue`", "`--session`"]),
         (["chat", MODEL, "hi", "--continue"], 1, ["no conversation to continue"]),
         (["chat", MODEL, "hi", "--session", ""], 2, ["cannot be the name of a conversation"]),
-        (["chat", MODEL, "hi", "--json-schema", "no.json"], 2, ["no file `no.json`"]),
+        (["chat", MODEL, "hi", "--json-schema", "no.json"], 2, ["No such file: `no.json`"]),
         (["chat", MODEL, "hi", "--json-schema", "x", "--grammar", "y"], 2, ["`--json-schema`", "exclude"]),
-        (["chat", MODEL, "hi", "--file", "no.txt"], 1, ["no file `no.txt`"]),
+        (["chat", MODEL, "hi", "--file", "no.txt"], 1, ["No such file: `no.txt`"]),
         (["chat", MODEL, "hi", "--file", "/"], 1, ["`/` cannot be read"]),
         (["chat", MODEL, "hi", "--file", "/dev/zero"], 1, ["more than any context holds"]),
         (["chat", MODEL, "hi", "--file", "/dev/null"], 1, ["`/dev/null` is empty"]),
@@ -73,7 +77,7 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
         (["chat", MODEL, ""], 1, ["prompt is empty"]),
         (["chat", MODEL, " \n"], 1, ["prompt is empty"]),
         (["chat", MODEL], 1, ["prompt is empty"]),
-        (["chat", "no/such.gguf", "hi"], 1, ["no file or folder `no/such.gguf`"]),
+        (["chat", "no/such.gguf", "hi"], 1, ["No such file or folder: `no/such.gguf`"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -143,7 +147,7 @@ def test_a_draft_with_another_vocabulary(localspec: Localspec, tmp_path: Path) -
 
 def test_no_network(fresh: Localspec) -> None:
     closed = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    fresh.run("chat", "hf:a/b", "hi", *LIMIT, **closed).refused(1, "`127.0.0.1:9` cannot be reached")
+    fresh.run("chat", "hf:a/b", "hi", *LIMIT, **closed).refused(1, "Cannot connect to `127.0.0.1:9`")
     assert fresh.names() == set()
 
 

@@ -27,7 +27,7 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, soon: float) -> Terminal:
     found = Terminal()
     monkeypatch.setattr(sys, "stderr", found)
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(console, "SOON", soon)
+    monkeypatch.setattr(console, "DELAY", soon)
     return found
 
 

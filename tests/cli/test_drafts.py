@@ -58,7 +58,7 @@ def test_a_model_in_eight_bits(localspec: Localspec, few: Path) -> None:
     ).values
     assert card["precision"] == "INT8"
     assert card["perplexity_ratio"] == pytest.approx(1, abs=0.05)
-    assert "adaptive" not in card
+    assert "measured" not in card
     ran = localspec.run("chat", "smol8", "Say hi.", "--max-tokens", "8", "--draft", "off")
     assert ran.code == 0
     assert ran.out.strip()

@@ -61,16 +61,16 @@ def test_a_conversation_from_its_first_word_to_its_last(sit_down: Sit, fresh_hom
     assert more > used
     assert again >= used - 10  # the first turn was not read again, nor forgotten
 
-    assert person.say("/undo").endswith("Forgotten: And of Italy? Say it in one word.")
+    assert person.say("/undo").endswith("Removed: And of Italy? Say it in one word.")
     assert [role for role, _ in kept(fresh_home)] == ["user", "assistant"]
-    assert "The same answer is to be expected" in person.say("/retry")
+    assert "Expect the same answer" in person.say("/retry")
     assert kept(fresh_home)[1][1] in first.replace("\n", " ")
 
     shown = person.say("/accepted")
     assert "Paris" in shown
-    assert "guesses that stood:" in shown
-    assert "Kept as `france`" in person.say("/save france")
-    assert "There is no command `/undoo`" in person.say("/undoo")
+    assert "accepted draft tokens:" in shown
+    assert "Saved as `france`" in person.say("/save france")
+    assert "Unknown command `/undoo`" in person.say("/undoo")
     assert person.leave() == 0
     assert "Traceback" not in person.shown
 
@@ -123,7 +123,7 @@ def test_ctrl_c_stops_while_the_prompt_is_read(sit_down: Sit, fresh_home: Path, 
     (_, asked), *part = kept(fresh_home)
     assert asked.endswith("Sum this up: @long.txt")
     assert part in ([], [("assistant", "")])  # an answer that had not begun is none
-    assert "Forgotten: long.txt" in person.say("/undo")
+    assert "Removed: long.txt" in person.say("/undo")
     assert person.say("Say hello.").strip()
     assert [role for role, _ in kept(fresh_home)] == ["user", "assistant"]
 
@@ -163,8 +163,8 @@ def test_an_editor_the_history_and_completion(sit_down: Sit, fresh_home: Path, t
     person.sees("@notes.txt")
     assert "notes.txt: 26 characters" in person.say("")
     assert "`empty.txt` is empty" in person.say("And @empty.txt")
-    assert "`binary.txt` is no text" in person.say("And @binary.txt")
-    assert "There is no file `no/such`" in person.say("And @no/such")
+    assert "`binary.txt` is not a text file" in person.say("And @binary.txt")
+    assert "No such file: `no/such`" in person.say("And @no/such")
     assert person.leave() == 0
     questions = [content for role, content in kept(fresh_home) if role == "user"]
     assert questions[0] == "some words and more"
@@ -186,7 +186,7 @@ def test_settings_and_parts_change_in_between(sit_down: Sit, fresh_home: Path) -
     person.say("/set max-tokens 3")
     assert "`temperature` is 200" in person.say("/set temperature 200")
     assert "It takes a number" in person.say("/set temperature warm")
-    assert "There is nothing called `colour`" in person.say("/set colour red")
+    assert "Unknown setting `colour`" in person.say("/set colour red")
     person.say("/set temperature 0.5")
     shown = person.say("/set")
     assert re.search(r"temperature +0\.5\b", shown)
@@ -194,16 +194,16 @@ def test_settings_and_parts_change_in_between(sit_down: Sit, fresh_home: Path) -
     person.say("Hello")
     assert kept(fresh_home)[0] == ("system", "You are a pirate.")
     assert "answer 3 tokens" in person.say("/stats").replace("\n", "")
-    assert "guesses: none" in person.say("/draft off")
+    assert "drafter: none" in person.say("/draft off")
     person.say("Hello again")
-    assert "speculation off: it was asked for" in person.say("/stats").replace("\n", "")
-    assert "There is no drafter or model called `ngrm`" in person.say("/draft ngrm")
-    assert f"{MODEL} goes on from here" in person.say(f"/model {MODEL}")
-    assert "no model called `smollm2-135n`" in person.say("/model smollm2-135n")
+    assert "speculation off: it was switched off" in person.say("/stats").replace("\n", "")
+    assert "Unknown drafter or model `ngrm`" in person.say("/draft ngrm")
+    assert f"{MODEL} answers from here on" in person.say(f"/model {MODEL}")
+    assert "nknown model `smollm2-135n`" in person.say("/model smollm2-135n")
     assert "no switch for thinking" in person.say("/think on")
     assert "shown" in person.say("/think show")
     held = kept(fresh_home)
-    assert "A new conversation; the last one is kept as" in person.say("/clear")
+    assert "New conversation; the last one is saved as" in person.say("/clear")
     person.say("Another one")
     assert kept(fresh_home) != held
     person.type("/exit\r")
@@ -236,12 +236,12 @@ def test_where_the_context_is_full_the_user_chooses(sit_down: Sit, fresh_home: P
     fill(person)
     before = kept(fresh_home)
     person.type("\n")
-    assert "nothing is gone" in person.ready()
+    assert "Cancelled" in person.ready()
     assert kept(fresh_home) == before
 
     fill(person)
     person.type("d\n")
-    assert "messages are left out" in person.ready()
+    assert "Dropped" in person.ready()
     after = kept(fresh_home)
     assert after[-2][1].startswith("Tell me about")
     assert len(after) < len(before) + 2
@@ -249,7 +249,7 @@ def test_where_the_context_is_full_the_user_chooses(sit_down: Sit, fresh_home: P
 
     fill(person)
     person.type("s\n")
-    assert "in the model's words" in person.ready()
+    assert "The model's summary" in person.ready()
     asked, summary, *rest = kept(fresh_home)
     assert asked == ("user", SUMMARY)
     assert summary[1]
@@ -285,8 +285,8 @@ def test_a_broken_file_of_sessions_is_told_once_and_left_alone(
     else:
         file.write_bytes(broken)
     person = chat(sit_down, "--max-tokens", "4")
-    assert "This conversation is not kept" in person.say("Hello")
-    assert "not kept" not in person.say("Hello again")
+    assert "This conversation is not saved" in person.say("Hello")
+    assert "not saved" not in person.say("Hello again")
     assert person.leave() == 0
     assert file.is_dir() if broken is None else file.read_bytes() == broken
 
@@ -300,7 +300,7 @@ def test_a_form_holds_in_a_conversation(sit_down: Sit, fresh_home: Path, tmp_pat
     assert '{"city": "' in shown
     assert set(json.loads(kept(fresh_home)[1][1])) == {"city"}
     person.say("/set max-tokens 2")
-    assert "The answer is cut" in person.say("And of Italy?")
+    assert "The answer is cut off" in person.say("And of Italy?")
 
 
 def test_a_terminal_that_can_do_nothing(sit_down: Sit, fresh_home: Path) -> None:

@@ -14,7 +14,7 @@ from localspec.errors import BadValue
 from localspec.output import grammar
 from localspec.output.grammar import Grammar
 from localspec.output.tool_calls import Call
-from localspec.tools import PART, WAYS
+from localspec.tools import ALTERNATIVES, SUBSTRING_OF
 
 TOKENIZER = letters.tokenizer()
 END = TOKENIZER.token_to_id("<|end|>")
@@ -31,9 +31,9 @@ TOOLS = [
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = letters.saved(tmp_path_factory.mktemp("tokenizer"))
-    return grammar.words(path, TOKENIZER.get_vocab_size() + 3, (END,))
+    return grammar.grammar_tokenizer(path, TOKENIZER.get_vocab_size() + 3, (END,))
 
 
 def encoded(text: str) -> list[int]:
@@ -51,12 +51,12 @@ def first_wrong(found: Grammar, text: str) -> int | None:
     return None
 
 
-def schema(words: Any, value: dict[str, Any] = PERSON) -> Grammar:
-    return Grammar(grammar.of_schema(value, "person.json"), words)
+def schema(tokenizer: Any, value: dict[str, Any] = PERSON) -> Grammar:
+    return Grammar(grammar.from_schema(value, "person.json"), tokenizer)
 
 
-def test_only_what_fits_the_schema_may_come(words: Any) -> None:
-    found = schema(words)
+def test_only_what_fits_the_schema_may_come(tokenizer: Any) -> None:
+    found = schema(tokenizer)
     assert first_wrong(found, '{"name": "Ada", "age": 36}') is None
     assert first_wrong(found, '{"name": "Ada"}') == len(encoded('{"name": "Ada"'))
     assert first_wrong(found, '{"age') == len(encoded('{"'))
@@ -64,24 +64,24 @@ def test_only_what_fits_the_schema_may_come(words: Any) -> None:
     assert first_wrong(found, "Ada") == 0
 
 
-def test_rows_may_be_wider_than_the_tokenizer(words: Any) -> None:
-    mask = schema(words).allowed([])
+def test_rows_may_be_wider_than_the_tokenizer(tokenizer: Any) -> None:
+    mask = schema(tokenizer).allowed([])
     assert mask is not None
     assert mask.shape == (TOKENIZER.get_vocab_size() + 3,)
     assert not mask[-3:].any()
 
 
-def test_texts_are_followed_in_any_order(words: Any) -> None:
-    found, fresh = schema(words), schema(words)
+def test_texts_are_followed_in_any_order(tokenizer: Any) -> None:
+    found, fresh = schema(tokenizer), schema(tokenizer)
     texts = ['{"name": "A', '{"name": "Ada", "age', '{"name": "Bo', '{"', '{"name": "Bo", "age": 3', ""]
     for text in [*texts, *reversed(texts)]:
-        fresh = schema(words)
+        fresh = schema(tokenizer)
         assert (found.allowed(encoded(text)) == fresh.allowed(encoded(text))).all()  # type: ignore[union-attr]
         assert list(found.forced(encoded(text))) == list(fresh.forced(encoded(text)))
 
 
-def test_what_must_come_is_spelt_out(words: Any) -> None:
-    found = schema(words)
+def test_what_must_come_is_spelt_out(tokenizer: Any) -> None:
+    found = schema(tokenizer)
     tokens: list[int] = []
     forced = list(found.forced(tokens))
     assert TOKENIZER.decode(forced).startswith('{"name":')
@@ -90,8 +90,8 @@ def test_what_must_come_is_spelt_out(words: Any) -> None:
     assert list(found.forced(encoded('{"name": "A'))) == []
 
 
-def test_after_its_end_an_answer_is_free(words: Any) -> None:
-    found = schema(words)
+def test_after_its_end_an_answer_is_free(tokenizer: Any) -> None:
+    found = schema(tokenizer)
     whole = [*encoded('{"name": "Ada", "age": 36}'), END]
     assert found.allowed(whole) is None
     assert found.allowed([*whole, 5, 6]) is None
@@ -101,8 +101,8 @@ def test_after_its_end_an_answer_is_free(words: Any) -> None:
     assert list(mask.nonzero()[0]) == [END]
 
 
-def test_a_whole_value_leaves_nothing_but_the_end(words: Any) -> None:
-    found = schema(words, {"enum": ["yes", "no"]})
+def test_a_whole_value_leaves_nothing_but_the_end(tokenizer: Any) -> None:
+    found = schema(tokenizer, {"enum": ["yes", "no"]})
     mask = found.allowed(encoded('"yes"'))
     assert mask is not None
     assert list(mask.nonzero()[0]) == [END]
@@ -119,15 +119,15 @@ def test_a_whole_value_leaves_nothing_but_the_end(words: Any) -> None:
     ],
 )
 def test_a_schema_that_is_none_is_refused(value: Any, said: str) -> None:
-    with pytest.raises(BadValue, match="`person.json` is no JSON schema") as caught:
-        grammar.of_schema(value, "person.json")
+    with pytest.raises(BadValue, match="`person.json` is not a JSON schema") as caught:
+        grammar.from_schema(value, "person.json")
     assert said in caught.value.message
     assert caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("{", "is not JSON"), ("[1]", "is not an object"), ("\xff", "is not UTF-8"), (None, "There is no file")],
+    [("{", "is not JSON"), ("[1]", "is not an object"), ("\xff", "is not UTF-8"), (None, "No such file")],
 )
 def test_a_file_without_a_schema_is_refused(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "person.json"
@@ -138,11 +138,11 @@ def test_a_file_without_a_schema_is_refused(tmp_path: Path, content: str | None,
     assert str(path) in caught.value.message
 
 
-def test_grammars_are_read_in_lark_and_gbnf(words: Any, tmp_path: Path) -> None:
+def test_grammars_are_read_in_lark_and_gbnf(tokenizer: Any, tmp_path: Path) -> None:
     path = tmp_path / "answer.gbnf"
     for text in ('start: "yes" | "no"\n', 'root ::= "yes" | "no"\n'):
         path.write_text(text)
-        found = Grammar(grammar.read_grammar(path), words)
+        found = Grammar(grammar.read_grammar(path), tokenizer)
         assert first_wrong(found, "yes") is None
         assert first_wrong(found, "maybe") == 0
 
@@ -150,7 +150,7 @@ def test_grammars_are_read_in_lark_and_gbnf(words: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["yes or no", "", "root ::= (", "start: missing"])
 def test_a_text_that_is_no_grammar_is_refused(text: str) -> None:
     with pytest.raises(BadValue, match="`g` is no"):
-        grammar.of_text(text, "g")
+        grammar.from_text(text, "g")
 
 
 WRITTEN = {
@@ -166,8 +166,10 @@ def tool_format(name: str) -> Any:
     return plugins.part("tool_formats", name).made_by()
 
 
-def made(name: str, words: Any, *, must: bool, inside: bool = False) -> Grammar:
-    return Grammar(tool_format(name).grammar(TOOLS, TOKENIZER.token_to_id, must=must, inside=inside), words)
+def made(name: str, tokenizer: Any, *, must: bool, inside: bool = False) -> Grammar:
+    return Grammar(
+        tool_format(name).grammar(TOOLS, TOKENIZER.token_to_id, must=must, inside=inside), tokenizer
+    )
 
 
 def test_every_dialect_is_tried_here() -> None:
@@ -176,8 +178,8 @@ def test_every_dialect_is_tried_here() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("must", [False, True])
-def test_whole_calls_of_tools_that_exist_may_be_written(words: Any, name: str, must: bool) -> None:
-    found, text = made(name, words, must=must), WRITTEN[name]
+def test_whole_calls_of_tools_that_exist_may_be_written(tokenizer: Any, name: str, must: bool) -> None:
+    found, text = made(name, tokenizer, must=must), WRITTEN[name]
     assert first_wrong(found, text) is None
     assert first_wrong(found, text.replace("tell", "sell")) is not None
     assert first_wrong(found, text.replace("3", '"3"')) is not None
@@ -186,26 +188,26 @@ def test_whole_calls_of_tools_that_exist_may_be_written(words: Any, name: str, m
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_words_may_be_said_unless_it_must_call(words: Any, name: str) -> None:
-    assert first_wrong(made(name, words, must=False), "It is {3} `now`.\nYes") is None
-    assert first_wrong(made(name, words, must=True), "It is 3") == 0
+def test_words_may_be_said_unless_it_must_call(tokenizer: Any, name: str) -> None:
+    assert first_wrong(made(name, tokenizer, must=False), "It is {3} `now`.\nYes") is None
+    assert first_wrong(made(name, tokenizer, must=True), "It is 3") == 0
     for broken in ('{"name": "tell"', "```json\n{}", " \n```"):
-        assert first_wrong(made(name, words, must=False), broken) is not None
+        assert first_wrong(made(name, tokenizer, must=False), broken) is not None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_thought_may_come_first(words: Any, name: str) -> None:
+def test_a_thought_may_come_first(tokenizer: Any, name: str) -> None:
     for must in (False, True):
-        found = made(name, words, must=must)
+        found = made(name, tokenizer, must=must)
         assert first_wrong(found, f"<think>Hm: {{}}.</think>\n\n{WRITTEN[name]}") is None
         assert first_wrong(found, f"<think>Hm.{WRITTEN[name]}") is not None
-        found = made(name, words, must=must, inside=True)
+        found = made(name, tokenizer, must=must, inside=True)
         assert first_wrong(found, f"Hm.</think>{WRITTEN[name]}") is None
 
 
 @pytest.mark.parametrize("name", ["qwen", "mistral"])
-def test_words_may_come_before_calls(words: Any, name: str) -> None:
-    found = made(name, words, must=False)
+def test_words_may_come_before_calls(tokenizer: Any, name: str) -> None:
+    found = made(name, tokenizer, must=False)
     assert first_wrong(found, f"I will.\n{WRITTEN[name]}") is None
     assert first_wrong(found, f"I will.\n{WRITTEN[name]} And more") is not None
 
@@ -222,33 +224,35 @@ TEXT = "import a\n\nif a:\n    say('1')\n" + "long " * 80 + "line\n"
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_part_of_a_text_is_quoted_by_its_lines(words: Any, name: str, old: str, fits: bool) -> None:
-    """A line is quoted whole, with or without its indent; of a long one some words will do."""
-    way = {"path": {"const": "a.py"}, "old": {PART: TEXT}, "new": {"type": "string"}}
-    told = {"name": "edit", "parameters": {"type": "object", WAYS: [{"properties": way}]}}
-    source = tool_format(name).grammar([{"function": told}], TOKENIZER.token_to_id, must=True)
+def test_what_is_part_of_a_text_is_quoted_by_its_lines(
+    tokenizer: Any, name: str, old: str, fits: bool
+) -> None:
+    """A line is quoted whole, with or without its indent; of a long one some tokenizer will do."""
+    arguments = {"path": {"const": "a.py"}, "old": {SUBSTRING_OF: TEXT}, "new": {"type": "string"}}
+    edit_tool = {"name": "edit", "parameters": {"type": "object", ALTERNATIVES: [{"properties": arguments}]}}
+    source = tool_format(name).grammar([{"function": edit_tool}], TOKENIZER.token_to_id, must=True)
     arguments = json.dumps({"path": "a.py", "old": old, "new": "x"})
     text = WRITTEN[name].replace("tell", "edit").replace('{"name": "Ada", "age": 3}', arguments)
-    assert (first_wrong(Grammar(source, words), text) is None) is fits
-    assert first_wrong(Grammar(source, words), text.replace("a.py", "b.py")) is not None
+    assert (first_wrong(Grammar(source, tokenizer), text) is None) is fits
+    assert first_wrong(Grammar(source, tokenizer), text.replace("a.py", "b.py")) is not None
 
 
-def test_qwen_may_call_several_times(words: Any) -> None:
+def test_qwen_may_call_several_times(tokenizer: Any) -> None:
     text = f"{WRITTEN['qwen']}\n<tool_call>\n" + '{"name": "list", "arguments": {}}\n</tool_call>'
-    assert first_wrong(made("qwen", words, must=False), text) is None
-    assert first_wrong(made("qwen", words, must=True), text) is not None  # one at a time
-    reader = tool_format("qwen").reader()
-    found = [*reader.push(text), *reader.end()]
+    assert first_wrong(made("qwen", tokenizer, must=False), text) is None
+    assert first_wrong(made("qwen", tokenizer, must=True), text) is not None  # one at a time
+    parser = tool_format("qwen").parser()
+    found = [*parser.push(text), *parser.end()]
     assert found == [Call("tell", {"name": "Ada", "age": 3}), "\n", Call("list", {})]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_dialect_reads_what_it_writes(name: str) -> None:
-    reader = tool_format(name).reader()
-    assert [*reader.push(WRITTEN[name]), *reader.end()] == [Call("tell", {"name": "Ada", "age": 3})]
+def test_a_format_parses_its_own_calls(name: str) -> None:
+    parser = tool_format(name).parser()
+    assert [*parser.push(WRITTEN[name]), *parser.end()] == [Call("tell", {"name": "Ada", "age": 3})]
 
 
-def test_a_template_without_tools_is_told_of_them_in_words() -> None:
+def test_a_template_without_tools_gets_them_in_the_prompt() -> None:
     def template(messages: list[dict[str, Any]], tools: Any = None) -> str:
         assert tools is None
         return json.dumps(messages)

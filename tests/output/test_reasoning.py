@@ -6,19 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.output.reasoning import ReasoningParser, Said, split
+from localspec.output.reasoning import OutputPiece, ReasoningParser, split
 
 
 def read(text: str, cuts: list[int], inside: bool = False) -> tuple[str, str]:
-    """Return what is thought and what is said of a text that comes in pieces."""
-    reader = ReasoningParser(inside)
+    """Return the reasoning and the answer of an output that comes in pieces."""
+    parser = ReasoningParser(inside)
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     found = [
-        said for start, end in zip(places, places[1:], strict=False) for said in reader.push(text[start:end])
+        piece
+        for start, end in zip(places, places[1:], strict=False)
+        for piece in parser.push(text[start:end])
     ]
-    found += reader.end()
-    thought = "".join(said.text for said in found if said.thought)
-    return thought, "".join(said.text for said in found if not said.thought)
+    found += parser.end()
+    thought = "".join(piece.text for piece in found if piece.is_reasoning)
+    return thought, "".join(piece.text for piece in found if not piece.is_reasoning)
 
 
 CASES = [
@@ -41,12 +43,12 @@ def test_any_cut_is_read_alike(text: str, inside: bool, wanted: tuple[str, str],
 
 
 def test_pieces_come_as_soon_as_they_are_certain() -> None:
-    reader = ReasoningParser()
-    assert reader.push("<th") == []
-    assert reader.push("ink>so") == [Said("so", thought=True)]
-    assert reader.push(" it</thi") == [Said(" it", thought=True)]
-    assert reader.push("nk>\n") == []
-    assert reader.push("\nYes") == [Said("Yes")]
+    parser = ReasoningParser()
+    assert parser.push("<th") == []
+    assert parser.push("ink>so") == [OutputPiece("so", is_reasoning=True)]
+    assert parser.push(" it</thi") == [OutputPiece(" it", is_reasoning=True)]
+    assert parser.push("nk>\n") == []
+    assert parser.push("\nYes") == [OutputPiece("Yes")]
 
 
 def test_a_whole_answer_is_split_without_blanks() -> None:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.output.tool_calls import Bare, Call, Reader, Tagged, functions, in_json
+from localspec.output.tool_calls import (
+    BareJsonParser,
+    Call,
+    TaggedParser,
+    ToolCallParser,
+    name_and_parameters,
+    parse_json_calls,
+)
 
 READ = Call("read_file", {"path": "a.py"})
 LIST = Call("list_files", {})
@@ -16,16 +23,16 @@ WRITTEN = '{"name": "read_file", "arguments": {"path": "a.py"}}'
 TWO = f"Let me look.\n<call>\n{WRITTEN}\n</call>\n<call>" + '{"name": "list_files"}</call>'
 
 
-def tagged() -> Tagged:
-    return Tagged("<call>", "</call>", in_json)
+def tagged() -> TaggedParser:
+    return TaggedParser("<call>", "</call>", parse_json_calls)
 
 
-def read(reader: Reader, text: str, cuts: list[int]) -> list[str | Call]:
+def read(parser: ToolCallParser, text: str, cuts: list[int]) -> list[str | Call]:
     """Return what is read of `text` in pieces, neighbouring texts joined."""
     found: list[str | Call] = []
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     pieces = [text[start:end] for start, end in zip(places, places[1:], strict=False)]
-    for one in [each for piece in pieces for each in reader.push(piece)] + reader.end():
+    for one in [each for piece in pieces for each in parser.push(piece)] + parser.end():
         if isinstance(one, str) and found and isinstance(found[-1], str):
             found[-1] += one
         else:
@@ -44,12 +51,12 @@ def test_no_text_is_lost_whatever_it_looks_like(text: str, cuts: list[int]) -> N
 
 
 def test_text_is_given_as_soon_as_it_is_certain() -> None:
-    reader = tagged()
-    assert reader.push("Look <") == ["Look "]
-    assert reader.push("b> <ca") == ["<b> "]
-    assert reader.push(f"ll>{WRITTEN}") == []
-    assert reader.push("</call>") == [READ]
-    assert reader.end() == []
+    parser = tagged()
+    assert parser.push("Look <") == ["Look "]
+    assert parser.push("b> <ca") == ["<b> "]
+    assert parser.push(f"ll>{WRITTEN}") == []
+    assert parser.push("</call>") == [READ]
+    assert parser.end() == []
 
 
 @pytest.mark.parametrize("broken", ["{", '{"name": 3}', '{"name": "x", "arguments": []}', "", "[]", "[1]"])
@@ -59,8 +66,8 @@ def test_what_is_no_call_is_text_marks_and_all(broken: str) -> None:
 
 def test_a_last_call_may_lack_its_mark() -> None:
     assert read(tagged(), f"<call>{WRITTEN}", []) == [READ]
-    reader = Tagged("[CALLS]", "", in_json)
-    assert read(reader, f"Ok[CALLS] [{WRITTEN}, " + '{"name": "list_files", "arguments": {}}]', []) == [
+    parser = TaggedParser("[CALLS]", "", parse_json_calls)
+    assert read(parser, f"Ok[CALLS] [{WRITTEN}, " + '{"name": "list_files", "arguments": {}}]', []) == [
         "Ok",
         READ,
         LIST,
@@ -70,14 +77,14 @@ def test_a_last_call_may_lack_its_mark() -> None:
 @given(st.lists(st.integers(0, 60), max_size=6))
 def test_an_answer_that_is_a_call(cuts: list[int]) -> None:
     written = '\n{"name": "read_file", "parameters": {"path": "a.py"}}'
-    assert read(Bare(partial(in_json, arguments="parameters")), written, cuts) == [READ]
-    assert read(Bare(in_json), "{x} is a set", cuts) == ["{x} is a set"]
-    assert read(Bare(in_json), " no call: {}", cuts) == [" no call: {}"]
+    assert read(BareJsonParser(partial(parse_json_calls, arguments="parameters")), written, cuts) == [READ]
+    assert read(BareJsonParser(parse_json_calls), "{x} is a set", cuts) == ["{x} is a set"]
+    assert read(BareJsonParser(parse_json_calls), " no call: {}", cuts) == [" no call: {}"]
 
 
 def test_words_that_are_no_call_stream() -> None:
-    reader = Bare(in_json)
-    assert (reader.push("\n "), reader.push("It"), reader.push(" is"), reader.end()) == (
+    parser = BareJsonParser(parse_json_calls)
+    assert (parser.push("\n "), parser.push("It"), parser.push(" is"), parser.end()) == (
         [],
         ["\n It"],
         [" is"],
@@ -88,4 +95,4 @@ def test_words_that_are_no_call_stream() -> None:
 def test_functions_have_a_name_and_a_schema() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     tools = [{"function": {"name": "a", "parameters": schema}}, {"function": {"name": "b"}}]
-    assert functions(tools) == [("a", schema), ("b", {"type": "object", "properties": {}})]
+    assert name_and_parameters(tools) == [("a", schema), ("b", {"type": "object", "properties": {}})]

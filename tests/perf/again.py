@@ -18,12 +18,12 @@ from typing import Any
 
 
 def run(model: str, draft: str, others: list[str]) -> dict[str, Any]:
-    """Return the speed-ups of one run of bench by contender."""
+    """Return the speed-ups of one run of bench by backend."""
     command = [sys.executable, "-m", "localspec", "bench", model, "--draft", "off", "--draft", draft]
     found = subprocess.run(
         [*command, "--json", "-", *others], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    return {row["contender"]: row["speed_up"] for row in json.loads(found)["summary"]}
+    return {row["backend"]: row["speed_up"] for row in json.loads(found)["summary"]}
 
 
 def apart(ratios: list[float]) -> list[float]:

@@ -11,23 +11,35 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from localspec.agent import tasks, toolbox
-from localspec.agent.folder import Folder
-from localspec.agent.loop import Agent, Called, Event, Finished, Returned, Stepped, Working
+from localspec.agent.events import (
+    AnswerEvent,
+    Event,
+    FinishedEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    WaitingEvent,
+)
+from localspec.agent.loop import Agent
 from localspec.agent.permission import KINDS, Permission
+from localspec.agent.tools import toolbox
+from localspec.agent.tools.folder import Folder
 from localspec.library import Library, Terminal
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 from localspec.state import prompt_cache as kept
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import agent_tasks  # noqa: E402
 
 SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
 
 
-def done(runtime: Runtime, task: tasks.Task, steps: int, show: bool) -> dict[str, Any]:
+def done(runtime: Runtime, task: agent_tasks.Task, steps: int, show: bool) -> dict[str, Any]:
     """Have the agent do a task in a new folder; return what came of it."""
     runtime.forget()
     with tempfile.TemporaryDirectory() as name:
@@ -36,7 +48,7 @@ def done(runtime: Runtime, task: tasks.Task, steps: int, show: bool) -> dict[str
         place = Folder(folder)
         agent = Agent(
             runtime,
-            toolbox.shipped(place),
+            toolbox.built_in(place),
             Permission(KINDS),
             max_steps=steps,
             max_tokens=512,
@@ -44,17 +56,17 @@ def done(runtime: Runtime, task: tasks.Task, steps: int, show: bool) -> dict[str
         events: list[Event] = []
         for event in agent.run(toolbox.briefed(place, task.text)[0]):
             events.append(event)
-            if show and not isinstance(event, (Stepped, Working)):
+            if show and not isinstance(event, (AnswerEvent, WaitingEvent)):
                 print("   ", repr(event)[:600])
         last = events[-1]
-        assert isinstance(last, Finished)
-        answers = [one.answer for one in events if isinstance(one, Stepped)]
+        assert isinstance(last, FinishedEvent)
+        answers = [one.answer for one in events if isinstance(one, AnswerEvent)]
         return {
             "solved": task.solved(folder, last.text),
             "reason": last.reason,
             "steps": len(answers),
-            "calls": sum(isinstance(one, Called) for one in events),
-            "failed": sum(isinstance(one, Returned) and one.failed for one in events),
+            "calls": sum(isinstance(one, ToolCallEvent) for one in events),
+            "failed": sum(isinstance(one, ToolResultEvent) and one.failed for one in events),
             "tokens": [one.token_ids for one in answers],
             "decode": sum(one.seconds - one.prompt_seconds for one in answers),
             "seconds": sum(one.seconds for one in answers),
@@ -98,9 +110,9 @@ def main() -> None:
             )
     rows = []
     if prompts:  # what is the same for all tasks is on disk when they begin
-        done(runtimes["draft"], tasks.read(SUITE)[0], 1, show=False)
+        done(runtimes["draft"], agent_tasks.read(SUITE)[0], 1, show=False)
         kept.SLOW = math.inf  # and nothing else, whoever comes first
-    for number, task in enumerate(tasks.read(SUITE)):
+    for number, task in enumerate(agent_tasks.read(SUITE)):
         if options.task and task.name not in options.task:
             continue
         order = list(runtimes) if number % 2 else list(reversed(runtimes))

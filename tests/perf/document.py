@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
-MEASURED, PERFORMANCE = DOCS / "adaptive", DOCS / "performance.md"
+MEASURED, PERFORMANCE = DOCS / "measured", DOCS / "performance.md"
 PLACE = re.compile(r"(<!-- bench: (?P<name>[\w.-]+) -->\n).*?(<!-- end -->)", re.S)
 
 Values = dict[str, Any]
@@ -56,10 +56,10 @@ def table(report: Values) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in report["summary"]:
-        lines.append(_row(f"**{row['contender']}**", row))
+        lines.append(_row(f"**{row['backend']}**", row))
         if len(row["classes"]) > 1:
             lines += [_row(f"{one['suite']}: {one['class']}", one) for one in row["classes"]]
-    lines += [f"| {one['name']} | {one['failed']} | | | | |" for one in report["contenders"] if one["failed"]]
+    lines += [f"| {one['name']} | {one['failed']} | | | | |" for one in report["backends"] if one["failed"]]
     lines += [f"| {name} | {why} | | | | |" for name, why in report["absent"].items()]
     return "\n".join(lines) + "\n"
 

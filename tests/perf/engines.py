@@ -24,7 +24,7 @@ from localspec import plugins
 from localspec.core.cursor import Cursor
 from localspec.core.types import shared_prefix
 from localspec.library import Library, Model, Terminal
-from localspec.runtime.resolution import LoadSpec
+from localspec.runtime.loading import LoadSpec
 
 PROMPTS = (
     "Write a Python function that checks whether a number is prime.",
@@ -59,7 +59,7 @@ def llamacpp(options: argparse.Namespace) -> dict[str, Any]:
     import llama_cpp as llama
 
     model = opened(options.model, "gguf")
-    engine: Any = LoadSpec(plugins.parse("engines", f"llamacpp:threads={options.threads}"), model).make()
+    engine: Any = LoadSpec(plugins.parse("engines", f"llamacpp:threads={options.threads}"), model).load()
     params = llama.llama_context_default_params()
     params.n_ctx, params.n_batch, params.n_ubatch = 1024, 512, 512
     params.n_threads = params.n_threads_batch = options.threads
@@ -90,7 +90,7 @@ def torch(options: argparse.Namespace) -> dict[str, Any]:
 
     model = opened(options.model, options.form)
     spec = f"torch:device={options.device},precision={options.precision}"
-    engine: Any = LoadSpec(plugins.parse("engines", spec), model).make()
+    engine: Any = LoadSpec(plugins.parse("engines", spec), model).load()
 
     def theirs(prompt: list[int], tokens: int) -> tuple[list[int], float]:
         clock = Clock()
@@ -161,7 +161,7 @@ def weights(options: argparse.Namespace) -> dict[str, Any]:
     engines: list[Any] = []
     before = process.memory_info().rss
     for count in (1, 2):
-        engines.append(making.make())
+        engines.append(making.load())
         session = engines[-1].session()
         session.forward(list(range(1, 30)), 1)
         session.forward([5], 1)

@@ -20,7 +20,7 @@ import torch
 from localspec.build.context import turns
 from localspec.core.types import Tokens
 from localspec.drafting.build_step import Text
-from localspec.formats.huggingface import transformers
+from localspec.formats.huggingface import loading, torch_devices
 from localspec.library import Manifest, Model
 from localspec.library.importing import convert
 from localspec.steps.heal.step import TEXTS, Heal
@@ -73,8 +73,8 @@ def read(file: Path) -> list[Text]:
 
 def written(site: BuildContext, seconds: float, most: int, batch: int) -> None:
     """Write texts to learn from, and some that are held out."""
-    place = transformers.find_device("auto")[1]
-    teacher = transformers.load(site.weights("target"), place, transformers.natural(place))
+    place = torch_devices.find_device("auto")[1]
+    teacher = loading.load(site.weights("target"), place, torch_devices.natural_dtype(place))
     texts: list[Text] = []
     found = write(teacher, site.turns(), site.ends(), seconds=seconds, most=most, batch=batch, seed=1)
     for some in found:
@@ -89,7 +89,7 @@ def written(site: BuildContext, seconds: float, most: int, batch: int) -> None:
 
 def ranked(site: BuildContext, keep: int) -> list[int]:
     """Return the layers that stay: all but the block through which texts turn least."""
-    model = transformers.own(site.weights("source"), transformers.find_device("auto")[1]).eval()
+    model = loading.load_trainable(site.weights("source"), torch_devices.find_device("auto")[1]).eval()
     found = []
     for text in site.texts()[:SHOWN]:
         given = torch.tensor([[*text.prompt, *text.answer]], device=model.device)
@@ -122,7 +122,7 @@ def main() -> None:
     layers = ranked(site, asked.keep)
     site.say(f"layers {layers}")
     draft, healed = Heal(site, minutes=asked.minutes, batch=asked.batch, rank=asked.rank).teach(layers)
-    transformers.save_healed(draft, layers, site.kept)
+    healed.save(draft, layers, site.kept)
     print(json.dumps({"layers": layers, "healed": healed}))
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from itertools import cycle, islice
 
-from localspec.cli.talk.screen import MarkdownWriter
+from localspec.cli.talk.markdown import MarkdownWriter
 
 TEXT = """## How it works
 

@@ -34,8 +34,8 @@ from localspec.core.decode import guesses
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Step, Verdict
 from localspec.library import Library, Terminal
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Answer, Runtime
-from localspec.runtime.resolution import Choice
 
 FILE = (Path(__file__).parent / "inventory.py").read_text("utf-8")
 PROMPTS = {
@@ -55,7 +55,7 @@ PROMPTS = {
 def open_runtime(model: str, **choice: str) -> Runtime:
     library = Library()
     with Terminal() as progress:
-        return Runtime(model, Choice(**choice), library, progress)
+        return Runtime.load(model, Choice(**choice), library, progress)
 
 
 def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:

@@ -61,9 +61,9 @@ class Replayed:
         self.curve[17:] = self.curve[16] + slope / 8 * np.arange(1, 284)
 
     def answer(self, prompt: list[int], answer: list[int]) -> tuple[float, list[int], int]:
-        """Return the speed-up over one token a pass, the depths, and how many guesses stood."""
+        """Return the speed-up over one token a pass, the draft_lengths, and how many guesses stood."""
         text, done, seconds, stood = list(prompt), 0, 0.0, 0
-        depths, sampler = [], Sampler(Sampling())
+        draft_lengths, sampler = [], Sampler(Sampling())
         while done < len(answer):
             self.draft_length.behind = []
             draft, costs = guesses(text, self.drafter, self.draft_length, sampler, len(answer) - done - 1)
@@ -90,9 +90,9 @@ class Replayed:
                 Step(tokens, len(draft), accepted, sum(costs), cost, "", finish, tuple(draft), costs)
             )
             text += tokens
-            depths.append(len(draft))
+            draft_lengths.append(len(draft))
             stood += accepted
-        return len(answer) * float(self.curve[1]) / seconds, depths, stood
+        return len(answer) * float(self.curve[1]) / seconds, draft_lengths, stood
 
 
 def main() -> None:
@@ -119,14 +119,14 @@ def main() -> None:
     found = defaultdict(list)
     known = {(one.suite, one.name): one for name in suites.names() for one in suites.load(name)}
     for run in report["runs"]:
-        if run["contender"] != "plain" or run["turn"] or run["repeat"]:
+        if run["backend"] != "plain" or run["turn"] or run["repeat"]:
             continue
         prompt = known[run["suite"], run["prompt"]]
         tokens = encoded(model, prompt.turns[:1], [], prompt.system)
-        speed, depths, stood = replayed.answer(tokens, run["token_ids"])
+        speed, draft_lengths, stood = replayed.answer(tokens, run["token_ids"])
         found[run["kind"]].append(speed)
         if options.each:
-            print(f"{run['kind']:12} {run['prompt']:18} {speed:.2f}  {stood} of {sum(depths)} stood")
+            print(f"{run['kind']:12} {run['prompt']:18} {speed:.2f}  {stood} of {sum(draft_lengths)} stood")
     for kind, speeds in found.items():
         print(f"{kind:12} {geometric(speeds):.2f}  worst {min(speeds):.2f}")
     every = [speed for speeds in found.values() for speed in speeds]

@@ -12,8 +12,8 @@ import argparse
 from localspec.chat import Chat
 from localspec.core.sampler import Sampling
 from localspec.library import Library, Terminal
+from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.runtime.resolution import Choice
 
 LINE = "In the year {year} the harbour of the town had {ships} ships and {captains} captains.\n"
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4000, help="of the text before the second turn")
     options = parser.parse_args()
     with Terminal() as progress:
-        runtime = Runtime(options.model, Choice(), Library(), progress)
+        runtime = Runtime.load(options.model, Choice(), Library(), progress)
     text, year = "", 1500
     while len(runtime.tokenizer.encode(text).ids) < options.tokens:
         text += "".join(LINE.format(year=year + at, ships=at * 7 % 90, captains=at % 40) for at in range(20))

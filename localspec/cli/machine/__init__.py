@@ -1,1 +1,1 @@
-"""Commands that examine and measure this machine."""
+"""Commands that check and measure this machine."""

@@ -1,4 +1,4 @@
-"""`localspec doctor`: versions, and whether a model is sound and quick on this machine."""
+"""`localspec doctor`: check this machine, and a model with its draft on it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from localspec.cli import options
-from localspec.cli.machine.devices import size
+from localspec.cli.sizes import format_gigabytes
 
 HELP = """Check this machine, and a model with its draft on it.
 
-Without MODEL it prints versions and devices. With one it loads it and finds out whether a rewind holds,
-whether the draft leaves the text as it is, whether the device agrees with the CPU, and what a pass costs.
-What it finds is kept, and `--draft auto` goes by it. The exit code is 1 when something changes the text."""
+Without MODEL the command prints versions and devices. With one it loads the model and checks that rewinds are
+exact, that the draft does not change the text, and that the device agrees with the CPU; it also measures what
+a pass costs. The results are kept, and `--draft auto` uses them. The exit code is 1 if a check fails."""
 EPILOG = """Examples:
 
   localspec doctor smollm2-135m
@@ -24,74 +24,79 @@ EPILOG = """Examples:
 
 
 def doctor(
-    model: Annotated[str | None, typer.Argument(help="Which model to check.", show_default=False)] = None,
-    draft: Annotated[str, typer.Option(help="Who guesses, as for `localspec chat`.")] = "auto",
+    model: Annotated[str | None, typer.Argument(help="Model to check.", show_default=False)] = None,
+    draft: options.Draft = "auto",
     engine: options.Engine = "auto",
     device: options.Device = None,
     threads: options.Threads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Print what is found out."""
+    """Print the results of the checks."""
     from localspec import devices
-    from localspec.doctor import examine
+    from localspec.doctor import check_model
     from localspec.library import Library, Terminal
-    from localspec.runtime.resolution import Choice
+    from localspec.runtime.choice import Choice
 
-    found: dict[str, Any] = {"versions": devices.versions(), "machine": devices.as_values()}
+    values: dict[str, Any] = {"versions": devices.versions(), "machine": devices.as_values()}
     if model is not None:
         choice = Choice(engine, draft, device=device, threads=threads)
         choice.check()
         with Terminal() as progress:
-            found["model"] = examine(model, choice, Library(), progress)
-    print(json.dumps(found, indent=2) if as_json else in_words(found))
-    if model is not None and not found["model"]["sound"]:
+            values["model"] = check_model(model, choice, Library(), progress)
+    print(json.dumps(values, indent=2) if as_json else format_report(values))
+    if model is not None and not values["model"]["sound"]:
         sys.exit(1)
 
 
-def in_words(found: dict[str, Any]) -> str:
+def format_report(values: dict[str, Any]) -> str:
     """Return the lines that are printed without `--json`."""
-    from localspec.cli.machine import devices
+    from localspec.cli.machine.devices import format_devices
 
-    lines = [f"{name:<16} {number or 'not installed'}" for name, number in found["versions"].items()]
-    lines += ["", devices.in_words(found["machine"])]
-    return "\n".join([*lines, "", *_model(found["model"])] if "model" in found else lines)
+    lines = [f"{name:<16} {version or 'not installed'}" for name, version in values["versions"].items()]
+    lines += ["", format_devices(values["machine"])]
+    return "\n".join([*lines, "", *format_model(values["model"])] if "model" in values else lines)
 
 
-def _model(found: dict[str, Any]) -> list[str]:
-    fault, memory = found["rewind"]["fault"], found["memory"]
-    kept = " and ".join(map(str, found["rewind"]["kept"]))
+def format_model(record: dict[str, Any]) -> list[str]:
+    """Return the results of a model's checks as lines."""
+    fault = record["rewind"]["fault"]
+    lengths = " and ".join(map(str, record["rewind"]["lengths"]))
     lines = [
-        f"{found['model']} ({found['precision'] or 'precision unknown'})",
-        f"  engine        {found['engine']} on {found['device']}: {found['engine_reason']}",
-        f"  loads         in {found['load_seconds']} s",
-        f"  rewind        {f'fails: {fault}' if fault else f'holds after {kept} tokens'}",
-        f"  draft         {found['draft']}: {_verdict(found['texts'], 'leaves the text as it is')}",
+        f"{record['model']} ({record['precision'] or 'precision unknown'})",
+        f"  engine        {record['engine']} on {record['device']}: {record['engine_reason']}",
+        f"  load time     {record['load_seconds']} s",
+        f"  rewind        {f'FAILS: {fault}' if fault else f'exact after {lengths} tokens'}",
+        f"  draft         {record['drafter']}: {format_parity(record['draft_parity'], 'same text')}",
     ]
-    if found["cpu"] is not None:
-        lines.append(f"  device        {_verdict(found['cpu'], 'agrees with the CPU')}")
-    for context, times in found["pass_milliseconds"].items():
-        costs = ", ".join(f"{width}: {spent}" for width, spent in times.items())
+    if record["cpu_parity"] is not None:
+        lines.append(f"  device        {format_parity(record['cpu_parity'], 'agrees with the CPU')}")
+    for context, times in record["pass_milliseconds"].items():
+        costs = ", ".join(f"{width}: {time}" for width, time in times.items())
         lines.append(f"  pass          ms by its tokens, after {context} tokens: {costs}")
-    if found["draft_ratio"] is not None:
-        lines.append(f"  a guess       costs {found['draft_ratio']} of a one-token pass")
-    lines.append(
-        f"  memory        about {size(memory['total'])} with a text of {memory['cache_tokens']} tokens"
-        f" (weights {size(memory['target'])} and {size(memory['draft'])},"
-        f" caches {size(memory['target_cache'])} and {size(memory['draft_cache'])}),"
-        f" {size(memory['free'])} free"
+    if record["draft_cost_ratio"] is not None:
+        lines.append(f"  draft token   costs {record['draft_cost_ratio']} of a one-token pass")
+    return [*lines, format_memory(record["memory"])]
+
+
+def format_memory(memory: dict[str, Any]) -> str:
+    """Return the line on memory."""
+    size = {name: format_gigabytes(count) for name, count in memory.items() if name != "cache_tokens"}
+    return (
+        f"  memory        about {size['total']} for {memory['cache_tokens']} tokens of context"
+        f" (weights {size['target']} and {size['draft']},"
+        f" KV caches {size['target_cache']} and {size['draft_cache']}), {size['free']} free"
     )
-    return lines
 
 
-def _verdict(texts: list[dict[str, Any]], good: str) -> str:
-    """Return one line on a comparison of answers: the first that is not the same, else the near ties."""
-    for text in texts:
-        if not text["same"]:
-            where = f"token {text['differs_at']}, a gap of {text['gap']} logits"
-            return f"CHANGES the text ({where}): {text['prompt']}"
-    ties = [text for text in texts if "differs_at" in text]
-    tokens = sum(text["tokens"] for text in texts)
+def format_parity(answers: list[dict[str, Any]], success: str) -> str:
+    """Return the first different answer as a line, or else `success` with the number of near ties."""
+    for answer in answers:
+        if not answer["same"]:
+            place = f"token {answer['differs_at']}, a gap of {answer['gap']} logits"
+            return f"DIFFERENT TEXT ({place}): {answer['prompt']}"
+    ties = [answer for answer in answers if "differs_at" in answer]
     if not ties:
-        return f"{good}, {tokens} tokens of {len(texts)} answers"
-    gap = max(text["gap"] for text in ties)
-    return f"{good} up to near ties ({len(ties)} of {len(texts)} answers, the widest {gap} logits)"
+        tokens = sum(answer["tokens"] for answer in answers)
+        return f"{success}, {tokens} tokens of {len(answers)} answers"
+    gap = max(answer["gap"] for answer in ties)
+    return f"{success} up to near ties ({len(ties)} of {len(answers)} answers, the largest {gap} logits)"

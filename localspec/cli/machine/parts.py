@@ -1,4 +1,4 @@
-"""`localspec parts`: what there is to choose from."""
+"""`localspec parts`: list the parts to choose from."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ HELP = "List engines, drafters, draft-length policies, verifiers and all other p
 EPILOG = "Example: localspec parts --json"
 
 
-def parts(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Print every part with one line and its options."""
-    from localspec import plugins  # brings numpy, which `--help` has no time for
+def parts(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Print every part with its summary and its options."""
+    from localspec import plugins  # imports numpy, which would slow `--help` down
 
-    found = {kind: [described(part) for part in plugins.parts(kind).values()] for kind in plugins.KINDS}
+    values = {kind: [part_values(part) for part in plugins.parts(kind).values()] for kind in plugins.KINDS}
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(values, indent=2))
         return
-    print("\n\n".join("\n".join([kind, *map(in_words, listed)]) for kind, listed in found.items()))
+    print("\n\n".join("\n".join([kind, *map(format_part, known)]) for kind, known in values.items()))
 
 
-def described(part: Part) -> dict[str, Any]:
+def part_values(part: Part) -> dict[str, Any]:
     """Return a part's name, summary and options as plain values."""
     options = [
         {
@@ -43,11 +41,11 @@ def described(part: Part) -> dict[str, Any]:
     return {"name": part.name, "summary": part.summary, "options": options}
 
 
-def in_words(part: dict[str, Any]) -> str:
+def format_part(part: dict[str, Any]) -> str:
     """Return the lines of one part."""
     lines = [f"  {part['name']:<12} {part['summary']}"]
     for option in part["options"]:
-        given = f"{option['name']}={'...' if option['required'] else option['default']}"
+        default = f"{option['name']}={'...' if option['required'] else option['default']}"
         choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
-        lines.append(f"      {given:<20} {option['help']}{choices}")
+        lines.append(f"      {default:<20} {option['help']}{choices}")
     return "\n".join(lines)

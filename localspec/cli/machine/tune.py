@@ -1,4 +1,4 @@
-"""`localspec tune`: the best setting for a model on this machine."""
+"""`localspec tune`: find the fastest parts for a model on this machine."""
 
 from __future__ import annotations
 
@@ -8,58 +8,59 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import console, options
 
-HELP = """Find the setting that answers fastest on this machine, and let `localspec chat` use it.
+HELP = """Find the parts that answer fastest on this machine, and let `localspec chat` use them.
 
-Engines, precisions, drafts, depths and threads are tried against the default, prompt by prompt; the best is
-confirmed on new measurements. It is kept only if it is faster beyond doubt and writes the same text. Ctrl-C
-ends it early; a later run goes on where it stopped."""
+Engines, precisions, drafts, draft lengths and thread counts are measured against the default, prompt by
+prompt, and the best is confirmed in new measurements. It is kept only if it is faster beyond doubt and writes
+the same text. Ctrl-C ends the search early; a later run continues it."""
 EPILOG = "Example: localspec tune qwen2.5-coder-1.5b --minutes 10"
 
 
 def tune(
-    model: Annotated[str, typer.Argument(help="Which model to tune.")],
-    minutes: Annotated[float, typer.Option(min=0.1, help="About how long.")] = 10.0,
-    suite: Annotated[
-        list[str] | None,
-        typer.Option(help="A suite's name, or a file; may be repeated.", show_default="quick"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: Annotated[str, typer.Argument(help="Model to tune.")],
+    minutes: Annotated[float, typer.Option(min=0.1, help="Approximate duration.")] = 10.0,
+    suite: options.Suites = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Search, keep the winner, and show what was tried."""
+    """Search, keep the winner, and show the candidates."""
     from localspec.bench import suites
-    from localspec.bench.tune import Tuner
+    from localspec.bench.tuning.tuner import Tuner
     from localspec.library import Library, Terminal
 
     prompts = [prompt for name in suite or [suites.QUICK] for prompt in suites.load(name)]
     with Terminal() as progress:
         tuner = Tuner(model, prompts, Library(), progress, seconds=60 * minutes)
-        found = tuner.run()
-        tuner.keep(found)
-    values = found.as_values()
-    print(json.dumps(values, indent=2) if as_json else in_words(values))
-    if not found.finished:
-        console.say("Interrupted: type it again to go on")
+        tuning = tuner.run()
+        tuner.keep(tuning)
+    values = tuning.as_values()
+    print(json.dumps(values, indent=2) if as_json else format_tuning(values))
+    if not tuning.finished:
+        console.say("Interrupted: run the same command again to continue")
         sys.exit(130)
 
 
-def in_words(values: dict[str, Any]) -> str:
-    """Return what was tried, best first, the winner, and what would help next."""
-    tried = [one for one in values["tried"] if one["ratio"] and not one["fault"]]
-    lines = ["times the default, by a few prompts"]
-    for one in sorted(tried, key=lambda one: -one["ratio"]["value"]):
-        ratio = one["ratio"]
-        lines.append(f"  {ratio['value']:5.2f}  {one['setting']}  ({ratio['prompts']} prompts)")
-    lines += [f"  out    {one['setting']}: {one['fault']}" for one in values["tried"] if one["fault"]]
-    left = sum(1 for one in values["tried"] if not one["ratio"] and not one["fault"])
-    if left:
-        lines.append(f"  {left} settings were not reached")
-    winner, gain = values["winner"], values["gain"]
-    if winner:
-        interval = f"{gain['low']:.2f} to {gain['high']:.2f}"
-        setting = " ".join(f"{name}={value}" for name, value in winner.items() if value not in (None, False))
-        lines += ["", f"kept: {setting}", f"{gain['value']:.2f} times as fast as the default ({interval})"]
-    else:
-        lines += ["", "The default stays: nothing was faster beyond doubt"]
+def format_tuning(values: dict[str, Any]) -> str:
+    """Return the candidates, the fastest first, then the winner and hints."""
+    rejected = [candidate for candidate in values["candidates"] if candidate["rejected"]]
+    others = [candidate for candidate in values["candidates"] if not candidate["rejected"]]
+    measured = [candidate for candidate in others if candidate["speed_up"]]
+    lines = ["speed-up over the default, on a few prompts"]
+    for candidate in sorted(measured, key=lambda candidate: -candidate["speed_up"]["value"]):
+        ratio = candidate["speed_up"]
+        lines.append(f"  {ratio['value']:5.2f}  {candidate['options']}  ({ratio['prompts']} prompts)")
+    lines += [f"  out    {candidate['options']}: {candidate['rejected']}" for candidate in rejected]
+    if len(others) > len(measured):
+        lines.append(f"  {len(others) - len(measured)} candidates were not reached")
+    lines += ["", *format_winner(values["winner"], values["speed_up"])]
     return "\n".join(lines + [f"hint: {line}" for line in values["advice"]])
+
+
+def format_winner(winner: dict[str, Any] | None, speed_up: dict[str, Any] | None) -> list[str]:
+    """Return the winner with its confirmed speed-up as lines."""
+    if winner is None or speed_up is None:
+        return ["The default stays: nothing was faster beyond doubt"]
+    parts = " ".join(f"{name}={value}" for name, value in winner.items() if value not in (None, False))
+    interval = f"{speed_up['low']:.2f} to {speed_up['high']:.2f}"
+    return [f"kept: {parts}", f"{speed_up['value']:.2f} times as fast as the default ({interval})"]

@@ -1,1 +1,1 @@
-"""Commands on the models of the library."""
+"""Commands for the models of the library."""

@@ -1,4 +1,4 @@
-"""`localspec export`: a model as files for other engines and programs."""
+"""`localspec export`: write a model for other engines and programs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 
 HELP = """Write a model as an OpenVINO folder, a GGUF file or a Hugging Face folder.
 
-Tokenizer, chat template and generation settings come along, and with the extra `export` the tokenizer's graph
-that OpenVINO GenAI reads. A draft that was cut is written without the layers that are gone. A child process
-does it, and the folder appears whole or not at all."""
+The folder has the tokenizer, the chat template and the generation settings, and with the extra `export` also
+the tokenizer's graph that OpenVINO GenAI needs. A pruned draft is written without the pruned layers. The
+folder appears only once it is complete."""
 EPILOG = """Examples:
 
   localspec export smollm2-135m --to gguf --type Q8_0
@@ -21,34 +21,34 @@ EPILOG = """Examples:
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="Which model.")],
-    to: Annotated[str, typer.Option(help="Which files: openvino, gguf or torch.")],
+    model: Annotated[str, typer.Argument(help="Model to export.")],
+    to: Annotated[str, typer.Option(help="Format: openvino, gguf or torch.")],
     bits: Annotated[
-        int | None, typer.Option(help="Bits of a weight: 16, 8 or 4.", show_default="as they are")
+        int | None, typer.Option(help="Bits per weight: 16, 8 or 4.", show_default="unchanged")
     ] = None,
     type: Annotated[
-        str | None, typer.Option(help="A GGUF type such as Q4_K_M.", show_default="as it is")
+        str | None, typer.Option(help="GGUF type, such as Q4_K_M.", show_default="unchanged")
     ] = None,
-    npu: Annotated[bool, typer.Option("--npu", help="An OpenVINO graph as Intel's NPUs take it.")] = False,
+    npu: Annotated[bool, typer.Option("--npu", help="Write an OpenVINO graph for Intel NPUs.")] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder, a new one.", show_default="MODEL-TO")
+        Path | None, typer.Option("--output", "-o", help="New folder to write.", show_default="MODEL-TO")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
-    """Write the folder and print what is in it."""
+    """Write the folder and print its files."""
     from localspec import plugins
     from localspec.build import export as write
-    from localspec.build.exporting import memory
+    from localspec.build.exporting import memory_needed
     from localspec.library import Library, Terminal
 
-    asked = {"to": to, "bits": bits, "type": type, "npu": "on" if npu else None}
-    step = "export:" + ",".join(f"{name}={value}" for name, value in asked.items() if value is not None)
+    given = {"to": to, "bits": bits, "type": type, "npu": "on" if npu else None}
+    step = "export:" + ",".join(f"{name}={value}" for name, value in given.items() if value is not None)
     plugins.parse("steps", step)
     library = Library()
     with Terminal() as progress:
         found = library.resolve(model, progress, ("gguf", "safetensors", "openvino"))
         into = output or Path(f"{found.name}-{to}")
-        needed = memory(found, library, to)
+        needed = memory_needed(found, library, to)
         progress.say(f"Writing `{into}`; it takes up to {needed / 1e9:.1f} GB of memory")
     write(found, step, into, library, Terminal)
     sizes = {path.name: path.stat().st_size for path in sorted(into.iterdir())}

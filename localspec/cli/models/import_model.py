@@ -1,4 +1,4 @@
-"""`localspec import`: a model that is on this machine already."""
+"""`localspec import`: add a model that is on this machine already."""
 
 from __future__ import annotations
 
@@ -8,31 +8,36 @@ from typing import Annotated
 
 import typer
 
+from localspec.cli import options
+from localspec.cli.models.listing import model_row
+from localspec.cli.sizes import format_bytes
+
 HELP = """Add a GGUF file, an OpenVINO folder or a Hugging Face folder to the library.
 
-It stays where it is and is used from there, unless `--copy`. GGUF files and Hugging Face folders of families
-that localspec knows get an OpenVINO graph."""
+The files stay where they are and are used from there, unless you give `--copy`. GGUF files and Hugging Face
+folders of the families that localspec knows get an OpenVINO graph."""
 EPILOG = "Example: localspec import model.gguf --name coder"
 
 
 def import_model(
     path: Annotated[Path, typer.Argument(help="A .gguf file, or a folder.")],
-    name: Annotated[str, typer.Option(help="What it is called.")],
+    name: Annotated[str, typer.Option(help="Name in the library.")],
     copy: Annotated[bool, typer.Option("--copy", help="Copy the files into the library.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Add it and print where it is."""
-    from localspec.cli.models.listing import described, in_words
+    """Add the model and print its formats and sizes."""
     from localspec.library import Library, Terminal
     from localspec.library.importing.add_local import add_local
 
     library = Library()
     with Terminal() as progress:
-        found = add_local(library, path.expanduser(), name, progress, copy=copy)
-    about = described(found, library)
+        model = add_local(library, path.expanduser(), name, progress, copy=copy)
+    row = model_row(model, library)
     if as_json:
-        print(json.dumps(about, ensure_ascii=False))
+        print(json.dumps(row, ensure_ascii=False))
         return
-    print(f"{found.name}: {', '.join(about['forms'])}; {in_words(about['bytes'])} here", end="")
-    print(f", {in_words(about['elsewhere'])} elsewhere" if about["elsewhere"] else "")
-    print(f"hint: localspec chat {found.name}")
+    elsewhere = f", {format_bytes(row['elsewhere'])} elsewhere" if row["elsewhere"] else ""
+    print(
+        f"{model.name}: {', '.join(row['formats'])}; {format_bytes(row['bytes'])} in the library{elsewhere}"
+    )
+    print(f"hint: localspec chat {model.name}")

@@ -1,4 +1,4 @@
-"""`localspec verify`: are the files of the library what they were?"""
+"""`localspec verify`: check the files of the library."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli.models.show import absent
+from localspec.cli import options
+from localspec.cli.models.show import missing_error
 
 if TYPE_CHECKING:
     from localspec.library import Library, Model, Progress
 
-HELP = """Read the files of a model, or of all, and compare them to their sizes and digests.
+HELP = """Check the sizes and checksums of the files of a model, or of all models.
 
-Nothing is changed. The exit code is 1 when something is wrong."""
+Nothing is changed. The exit code is 1 if a file is wrong."""
 EPILOG = "Example: localspec verify smollm2-135m"
 
 
 def verify(
-    model: Annotated[str | None, typer.Argument(help="A name of the library.", show_default="all")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    model: Annotated[str | None, typer.Argument(help="Name in the library.", show_default="all")] = None,
+    as_json: options.AsJsonList = False,
 ) -> None:
-    """Print a line for each model, and after its name each file that is wrong."""
+    """Print a line for each model, with its wrong files."""
     from localspec.library import Library, Terminal
     from localspec.library.manifest import FILE
     from localspec.library.verify import unreadable
@@ -31,42 +32,42 @@ def verify(
     known = library.known()
     damaged = {path.name: path for path in unreadable(library) if model in (None, path.name)}
     if model is not None:
-        known = chosen(library, model, known)
+        known = named_model(library, model, known)
         if not (known or damaged):
-            raise absent(library, model)
+            raise missing_error(library, model)
     with Terminal() as progress:
-        found = [checked(one, progress) for one in known]
-    found += [
+        results = [check(each, progress) for each in known]
+    results += [
         {"name": name, "read": 0, "wrong": [f"{path / FILE} is missing or damaged"], "newer": False}
         for name, path in damaged.items()
     ]
     if as_json:
-        print(json.dumps(found, ensure_ascii=False))
-    for one in () if as_json else found:
-        print(f"{one['name']}: {in_words(one)}")
-    if any(one["wrong"] for one in found):
+        print(json.dumps(results, ensure_ascii=False))
+    for result in () if as_json else results:
+        print(f"{result['name']}: {format_result(result)}")
+    if any(result["wrong"] for result in results):
         raise typer.Exit(1)
 
 
-def chosen(library: Library, name: str, known: list[Model]) -> list[Model]:
-    """Return the model of that name or alias, whole or not, alone in a list; empty when there is none."""
-    exact = [one for one in known if one.name == name]
-    found = None if exact else library.find(name)
-    return [found] if found else exact[:1]
+def named_model(library: Library, name: str, known: list[Model]) -> list[Model]:
+    """Return the model with a name or alias, even if it is incomplete, as a list of one or none."""
+    exact = [model for model in known if model.name == name]
+    by_alias = None if exact else library.find(name)
+    return [by_alias] if by_alias else exact[:1]
 
 
-def checked(model: Model, progress: Progress) -> dict[str, Any]:
-    """Return how many files of a model were read and what is wrong with which."""
+def check(model: Model, progress: Progress) -> dict[str, Any]:
+    """Return the number of files read, and each wrong file with its problem."""
     from localspec.library.verify import problems
 
     newer = model.manifest.newer
     read, wrong = (0, []) if newer else problems(model, progress)
-    told = [f"{bad.file} {bad.what}" for bad in wrong]
-    return {"name": model.name, "read": read, "wrong": told, "newer": newer}
+    lines = [f"{problem.file} {problem.what}" for problem in wrong]
+    return {"name": model.name, "read": read, "wrong": lines, "newer": newer}
 
 
-def in_words(found: dict[str, Any]) -> str:
-    """Return the verdict on a model as one line."""
-    if found["newer"]:
-        return "not checked, a newer localspec wrote it"
-    return "; ".join(found["wrong"]) or f"good, {found['read']} files read"
+def format_result(result: dict[str, Any]) -> str:
+    """Return the result for a model as one line."""
+    if result["newer"]:
+        return "not checked, written by a newer localspec"
+    return "; ".join(result["wrong"]) or f"good, {result['read']} files read"

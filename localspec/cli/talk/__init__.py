@@ -1,1 +1,1 @@
-"""The conversation of `localspec chat`, as people type it."""
+"""The conversation of `localspec chat` on a terminal."""

@@ -1,4 +1,4 @@
-"""The clipboard: through a program that the system has, else through the terminal."""
+"""Copy text to the clipboard: through a program of the system, or else through the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 from localspec.errors import LocalspecError
 
-SECONDS = 5
+TIMEOUT = 5  # seconds
 PROGRAMS = (
     ("pbcopy", (), None),
     ("wl-copy", (), "WAYLAND_DISPLAY"),
@@ -22,16 +22,16 @@ PROGRAMS = (
 
 
 def copy(text: str) -> str:
-    """Put `text` on the clipboard; return through what. Raises LocalspecError where there is no way."""
-    for name, options, needs in PROGRAMS:
-        if (path := shutil.which(name)) and (needs is None or os.environ.get(needs)):
+    """Copy `text` to the clipboard and return how; raises LocalspecError where there is no clipboard."""
+    for name, options, variable in PROGRAMS:
+        if (path := shutil.which(name)) and (variable is None or os.environ.get(variable)):
             try:
-                subprocess.run([path, *options], input=text.encode(), check=True, timeout=SECONDS)
+                subprocess.run([path, *options], input=text.encode(), check=True, timeout=TIMEOUT)
             except (OSError, subprocess.SubprocessError) as error:
-                raise LocalspecError(f"`{name}` did not take it: {error}", None) from None
+                raise LocalspecError(f"`{name}` failed: {error}", None) from None
             return name
-    if sys.stdout.isatty():  # OSC 52: over ssh too, where the terminal lets it
+    if sys.stdout.isatty():  # OSC 52, which works over ssh too
         sys.stdout.write(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07")
         sys.stdout.flush()
         return "the terminal, if it allows that"
-    raise LocalspecError("There is no clipboard here", "Install `xclip` or `wl-clipboard`")
+    raise LocalspecError("No clipboard is available", "Install `xclip` or `wl-clipboard`")

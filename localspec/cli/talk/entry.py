@@ -1,4 +1,4 @@
-"""What is typed: history, several lines, an editor, and completion."""
+"""Reading what a user types: history, several lines, an editor, and completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.talk.screen import printable
+from localspec.cli import console
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completion
@@ -17,43 +17,58 @@ if TYPE_CHECKING:
 
 QUOTES = '"""'
 PROMPT = "> "
+MAX_COMPLETIONS = 100
 
-Complete = Callable[[str], Iterable[str]]  # the line so far -> what its last word may become
+Complete = Callable[[str], Iterable[str]]  # the line so far -> completions of its last word
 
 
 class Entry:
-    """Asks for a line, or for several between triple quotes.
+    """Reads a line, or several between triple quotes.
 
-    On a terminal with a history in the file `history`, Ctrl-G for `$EDITOR` and Tab for what `complete`
-    knows; where that is not to be had, plainly.
+    A terminal that can do it has a history in the file `history`, Ctrl-G for `$EDITOR`, and Tab for
+    `complete`.
     """
 
     def __init__(self, history: Path, complete: Complete) -> None:
-        self._session = _session(history, complete) if _able() else None
+        self._session = _session(history, complete) if _is_capable_terminal() else None
 
     def read(self) -> str:
-        """Return what was typed; raises EOFError at the end of the input, KeyboardInterrupt for Ctrl-C."""
-        text = self._session.prompt(PROMPT) if self._session else _plainly()
-        return unquoted(printable(text))
+        """Return the typed text; raises EOFError at the end of the input, KeyboardInterrupt for Ctrl-C."""
+        text = self._session.prompt(PROMPT) if self._session else _read_plain()
+        return unquoted(console.printable(text))
+
+
+def each_text(entry: Entry) -> Iterator[str]:
+    """Yield each text that is typed, until the end of the input."""
+    while True:
+        try:
+            text = entry.read()
+        except KeyboardInterrupt:
+            console.say("Ctrl-D leaves")
+            continue
+        except EOFError:
+            console.say("")
+            return
+        yield text
 
 
 @contextmanager
 def no_echo() -> Iterator[None]:
-    """Show no keys that are pressed meanwhile: they would stand amid an answer. They are read later."""
+    """Turn the echo off: keys that are pressed during an answer would appear in it. They are read later."""
     try:
         import termios
 
-        number = sys.stdin.fileno()
-        before = termios.tcgetattr(number)
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
     except (ImportError, OSError, ValueError, AttributeError, termios.error):
         yield
         return
     quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
-    termios.tcsetattr(number, termios.TCSANOW, quiet)
+    termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
     try:
         yield
     finally:
-        termios.tcsetattr(number, termios.TCSANOW, before)
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
 def unquoted(text: str) -> str:
@@ -71,23 +86,25 @@ def unfinished(text: str) -> bool:
 
 
 def paths(start: str) -> Iterable[str]:
-    """Return the files and folders that a path may become."""
+    """Return the files and folders whose path begins with `start`."""
     folder, _, name = start.rpartition("/")
     place = Path(f"{folder}/" if folder or start.startswith("/") else ".").expanduser()
     try:
-        found = sorted(place.iterdir(), key=lambda path: path.name)
+        entries = sorted(place.iterdir(), key=lambda path: path.name)
     except OSError:
         return []
-    shown = [path for path in found if path.name.startswith(name) and (name or not path.name.startswith("."))]
+    shown = [
+        path for path in entries if path.name.startswith(name) and (name or not path.name.startswith("."))
+    ]
     head = f"{folder}/" if folder or start.startswith("/") else ""
-    return [f"{head}{path.name}{'/' if path.is_dir() else ''}" for path in shown[:100]]
+    return [f"{head}{path.name}{'/' if path.is_dir() else ''}" for path in shown[:MAX_COMPLETIONS]]
 
 
-def _able() -> bool:
+def _is_capable_terminal() -> bool:
     return sys.stdin.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def _plainly() -> str:
+def _read_plain() -> str:
     sys.stderr.write(PROMPT)
     sys.stderr.flush()
     text = input()
@@ -103,12 +120,12 @@ def _session(history: Path, complete: Complete) -> Any:
     from prompt_toolkit.history import FileHistory, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-    class Known(Completer):
+    class LineCompleter(Completer):
         def get_completions(self, document: Document, event: Any) -> Iterable[Completion]:
             line = document.text_before_cursor
             word = line.rpartition(" ")[2].rpartition("\n")[2]
-            for one in complete(line):
-                yield Completion(one, start_position=-len(word))
+            for text in complete(line):
+                yield Completion(text, start_position=-len(word))
 
     keys = KeyBindings()
 
@@ -117,18 +134,18 @@ def _session(history: Path, complete: Complete) -> Any:
         event.current_buffer.open_in_editor()
 
     @keys.add("enter", filter=Condition(lambda: unfinished(session.default_buffer.text)))
-    def _go_on(event: KeyPressEvent) -> None:
+    def _new_line(event: KeyPressEvent) -> None:
         event.current_buffer.newline(copy_margin=False)
 
     try:
         history.parent.mkdir(parents=True, exist_ok=True)
         history.touch(mode=0o600)
-        kept: Any = FileHistory(history) if history.is_file() else InMemoryHistory()
+        store: Any = FileHistory(history) if history.is_file() else InMemoryHistory()
     except OSError:
-        kept = InMemoryHistory()
+        store = InMemoryHistory()
     session: Any = PromptSession(
-        history=kept,
-        completer=Known(),
+        history=store,
+        completer=LineCompleter(),
         complete_while_typing=False,
         key_bindings=keys,
         enable_open_in_editor=True,
@@ -139,9 +156,9 @@ def _session(history: Path, complete: Complete) -> Any:
 
 
 def _output() -> Any:
-    """Return where the prompt is drawn, without asking the terminal where its cursor is.
+    """Return the output of the prompt, which does not query the cursor's position.
 
-    Some answer late or never, and then the answer stands amid the text, or a warning does.
+    Some terminals reply late or never, and the reply, or a warning, then appears in the text.
     """
     from prompt_toolkit.output import create_output
     from prompt_toolkit.output.vt100 import Vt100_Output

@@ -78,5 +78,5 @@ def test_colours_are_for_terminals_that_want_them(localspec: Localspec, terminal
     for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         plain = terminal(localspec, *wrong, **more)
         assert plain.end() == 2
-        assert "error: There is no draft-length policy called `fixd`" in plain.shown
+        assert "error: Unknown draft-length policy `fixd`" in plain.shown
         assert "\x1b" not in plain.shown

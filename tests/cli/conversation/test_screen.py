@@ -11,7 +11,9 @@ from collections.abc import Callable
 import pyte
 import pytest
 
-from localspec.cli.talk.screen import MarkdownWriter, PlainWriter, printable
+from localspec.cli.console import printable
+from localspec.cli.talk.markdown import MarkdownWriter
+from localspec.cli.talk.screen import PlainWriter
 
 TEXT = """# A title
 

@@ -65,10 +65,10 @@ def test_a_file_is_read_as_text_or_refused(tmp_path: Path) -> None:
 
     refused(b"", "is empty")
     refused(b" \n", "is empty")
-    refused(b"\xff\xfe\x00", "is no text")
-    refused(b"a\0b", "is no text")
-    refused(b"x" * (attach.MOST_BYTES + 1), "more than any context holds")
-    with pytest.raises(PromptError, match="There is no file"):
+    refused(b"\xff\xfe\x00", "is not a text file")
+    refused(b"a\0b", "is not a text file")
+    refused(b"x" * (attach.MAX_BYTES + 1), "more than any context holds")
+    with pytest.raises(PromptError, match="No such file"):
         attach.read(tmp_path / "none")
     with pytest.raises(PromptError, match="cannot be read"):
         attach.read(tmp_path)
@@ -92,13 +92,13 @@ def test_the_clipboard_is_a_programs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert clipboard.copy("some \N{SNOWMAN} text") == "pbcopy"
     assert (tmp_path / "copied").read_text("utf-8") == "some \N{SNOWMAN} text"
     program.write_text("#!/bin/sh\nexit 3\n")
-    with pytest.raises(LocalspecError, match="`pbcopy` did not take it"):
+    with pytest.raises(LocalspecError, match="`pbcopy` failed"):
         clipboard.copy("text")
 
 
 def test_without_a_clipboard_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalspecError, match="no clipboard here"):
+    with pytest.raises(LocalspecError, match="No clipboard"):
         clipboard.copy("text")
 
 

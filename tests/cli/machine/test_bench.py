@@ -67,22 +67,22 @@ def test_an_interrupt_reports_what_was_measured(
 def test_bad_input_is_refused(localspec: Localspec, suite: Path, tmp_path: Path) -> None:
     suite.write_text('{"prompt": "x"}\n{"promt": "y"}\n')
     localspec.run("bench", MODEL, "--suite", str(suite)).refused(2, "Line 2", "prompt")
-    localspec.run("bench", MODEL, "--suite", "quik").refused(2, "no suite or file `quik`", "`quick`")
-    localspec.run("bench", MODEL, "--against", "olama").refused(2, "no peer called `olama`")
-    localspec.run("bench", MODEL, "--json", str(tmp_path / "no" / "x.json")).refused(2, "no folder")
-    localspec.run("bench", MODEL, "--compare", str(tmp_path / "none.json")).refused(2, "no report")
-    localspec.run("bench", "smollm2-135n").refused(1, "no model called", "`smollm2-135m`")
+    localspec.run("bench", MODEL, "--suite", "quik").refused(2, "Unknown suite or file `quik`", "`quick`")
+    localspec.run("bench", MODEL, "--against", "olama").refused(2, "Unknown baseline `olama`")
+    localspec.run("bench", MODEL, "--json", str(tmp_path / "no" / "x.json")).refused(2, "No such folder")
+    localspec.run("bench", MODEL, "--compare", str(tmp_path / "none.json")).refused(2, "is not a report")
+    localspec.run("bench", "smollm2-135n").refused(1, "Unknown model", "`smollm2-135m`")
 
 
 def test_tuning_says_what_it_tried(localspec: Localspec, suite: Path) -> None:
     ran = localspec.run("tune", MODEL, "--minutes", "0.2", "--suite", str(suite), "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
-    assert list(found) == ["winner", "gain", "finished", "advice", "tried"]
+    assert list(found) == ["winner", "speed_up", "finished", "advice", "candidates"]
     assert found["finished"]
-    assert any(one["ratio"] for one in found["tried"])
+    assert any(candidate["speed_up"] for candidate in found["candidates"])
     if found["winner"]:
-        assert found["gain"]["low"] > 1
+        assert found["speed_up"]["low"] > 1
     said = localspec.run("tune", MODEL, "--minutes", "0.1", "--suite", str(suite))
     assert said.code == 0
     assert "kept: " in said.out or "The default stays" in said.out

@@ -10,7 +10,7 @@ from command import MODEL, Localspec
 QUICK = ("--max-tokens", "8", "--temperature", "0", "--json")
 
 
-def test_devices_are_listed_in_words_and_as_json(localspec: Localspec) -> None:
+def test_devices_are_listed_as_text_and_as_json(localspec: Localspec) -> None:
     said = localspec.run("devices")
     assert said.code == 0
     assert "chosen: openvino on CPU" in said.out
@@ -19,20 +19,20 @@ def test_devices_are_listed_in_words_and_as_json(localspec: Localspec) -> None:
     assert {"openvino", "npu", "llamacpp", "torch"} == set(found["engines"])
 
 
-def test_the_doctor_without_a_model_tells_versions(localspec: Localspec) -> None:
+def test_the_doctor_without_a_model_prints_versions(localspec: Localspec) -> None:
     found = json.loads(localspec.run("doctor", "--json").out)
     assert list(found) == ["versions", "machine"]
     assert found["versions"]["openvino"]
 
 
-def test_the_doctor_examines_a_model_and_keeps_what_it_found(localspec: Localspec) -> None:
+def test_the_doctor_checks_a_model_and_keeps_the_results(localspec: Localspec) -> None:
     ran = localspec.run("doctor", MODEL, "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)["model"]
     assert found["sound"] is True
-    assert found["rewind"] == {"kept": [12, 300], "fault": None}
-    assert [text["same"] for text in found["texts"]] == [True] * 3
-    assert found["cpu"] is None
+    assert found["rewind"] == {"lengths": [12, 300], "fault": None}
+    assert [text["same"] for text in found["draft_parity"]] == [True] * 3
+    assert found["cpu_parity"] is None
     assert list(found["pass_milliseconds"]) == ["64", "1024"]
     assert list(found["pass_milliseconds"]["64"]) == ["1", "2", "4", "8", "16"]
     assert found["memory"]["total"] > found["memory"]["target"] > 1e8
@@ -40,15 +40,15 @@ def test_the_doctor_examines_a_model_and_keeps_what_it_found(localspec: Localspe
     assert {"rewind": None}.items() <= next(one for one in kept if "pass_milliseconds" in one).items()
 
 
-def test_the_doctor_speaks_in_words(localspec: Localspec) -> None:
+def test_the_doctor_prints_its_results(localspec: Localspec) -> None:
     ran = localspec.run("doctor", MODEL, "--draft", f"draft_model:name={MODEL}")
     assert ran.code == 0, ran.err
-    for word in ("rewind        holds", "leaves the text as it is", "a guess       costs", "memory"):
+    for word in ("rewind        exact", "same text", "draft token   costs", "memory"):
         assert word in ran.out
 
 
 def test_the_doctor_refuses_an_unknown_model(localspec: Localspec) -> None:
-    localspec.run("doctor", "smollm2-135n").refused(1, "no model called", "`smollm2-135m`")
+    localspec.run("doctor", "smollm2-135n").refused(1, "Unknown model", "`smollm2-135m`")
 
 
 def test_an_answer_says_which_engine_and_why(localspec: Localspec) -> None:
@@ -56,7 +56,7 @@ def test_an_answer_says_which_engine_and_why(localspec: Localspec) -> None:
     assert (found["engine"], found["device"]) == ("openvino", "CPU")
     assert found["engine_reason"]
     asked = localspec.run("chat", MODEL, "Say hello.", *QUICK, "--device", "CPU").values
-    assert asked["engine_reason"] == "`CPU` was asked for"
+    assert asked["engine_reason"] == "`CPU` was requested"
 
 
 @pytest.mark.engines
@@ -67,7 +67,7 @@ def test_chat_on_every_engine(localspec: Localspec, engine: str) -> None:
     ).values
     assert found["engine"] == engine
     assert found["text"].startswith("Hello")
-    assert found["speculation"]["reason"] is None or found["speculation"]["drafted"] == 0
+    assert found["speculation"]["off_reason"] is None or found["speculation"]["drafted"] == 0
 
 
 @pytest.mark.engines

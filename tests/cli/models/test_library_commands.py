@@ -17,7 +17,7 @@ from command import MODEL, Localspec, Terminal
 from perf import library
 
 LIST_KEYS = [
-    *("name", "bytes", "elsewhere", "precision", "architecture", "forms", "target", "draft"),
+    *("name", "bytes", "elsewhere", "precision", "architecture", "formats", "target", "draft"),
     *("source", "created"),
 ]
 BIN, GRAPH = "openvino_model.bin", "openvino_model.xml"
@@ -96,7 +96,7 @@ def test_an_empty_library_says_how_to_begin(fresh: Localspec) -> None:
 def test_a_model_is_listed_with_what_it_takes(localspec: Localspec, gguf: Path) -> None:
     (row,) = rows(localspec)
     assert list(row) == LIST_KEYS
-    assert (row["name"], row["architecture"], row["forms"]) == (MODEL, "llama", ["openvino", "gguf"])
+    assert (row["name"], row["architecture"], row["formats"]) == (MODEL, "llama", ["openvino", "gguf"])
     files = [file for file in folder(localspec, MODEL).iterdir() if file.name != "model.toml"]
     assert row["bytes"] == sum(file.stat().st_size for file in files)
     assert row["elsewhere"] == gguf.stat().st_size
@@ -260,7 +260,7 @@ def test_an_openvino_folder(localspec: Localspec, fresh: Localspec, tmp_path: Pa
     (source / "model.toml").unlink()
     (source / "model.toml").write_text("this is none of ours")
     values = fresh.run("import", str(source), "--name", "ir", "--json", *["--copy"] * copy).values
-    assert values["forms"] == ["openvino"]
+    assert values["formats"] == ["openvino"]
     assert (values["elsewhere"] == 0) == copy
     harm(source / "config.json", flipped)
     assert fresh.run("verify", "ir").code == (0 if copy else 1)
@@ -276,7 +276,7 @@ def test_a_hugging_face_folder(with_small: Localspec, tmp_path: Path, copy: bool
     tiny.write_folder(tiny.make("llama"), source)
     shutil.copy(folder(with_small, "small") / "tokenizer.json", source)
     values = with_small.run("import", str(source), "--name", "hf", "--json", *["--copy"] * copy).values
-    assert values["forms"] == ["openvino", "safetensors"]
+    assert values["formats"] == ["openvino", "safetensors"]
     assert (values["elsewhere"] == 0) == copy
     assert with_small.run("verify", "hf").code == 0
     harm(source / "model.safetensors", flipped)
@@ -289,7 +289,7 @@ def test_a_hugging_face_folder(with_small: Localspec, tmp_path: Path, copy: bool
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("small", "a model called `small` already"),
+        ("small", "A model called `small` already exists"),
         ("a b", "`a b` cannot be a model's name"),
         ("模型", "`模型` cannot be a model's name"),
         ("..", "`..` cannot be a model's name"),
@@ -311,7 +311,7 @@ def test_paths_that_are_no_model(fresh: Localspec, tmp_path: Path) -> None:
     (tmp_path / "ir").mkdir()
     (tmp_path / "ir" / GRAPH).write_text("<net/>")
     for path, said in (
-        (tmp_path / "none", "There is no file or folder"),
+        (tmp_path / "none", "No such file or folder"),
         (notes, "is not a GGUF file"),
         (tmp_path / "empty", "no .safetensors files"),
         (tmp_path / "ir", "no `tokenizer.json`"),

@@ -71,7 +71,7 @@ def test_a_model_and_its_draft(pull: Puller) -> None:
     takes = f"Qwen3 8B from hf:OpenVINO/Qwen3-8B-int4-ov; {size:.1f} kB to fetch of {size:.1f} kB, "
     assert said[0].startswith(takes)
     assert said[0].endswith(" are free; about 5.6 GB of memory when it runs")
-    assert said[1:3] == ["Fetching OpenVINO/Qwen3-8B-int4-ov", "Checking openvino_model.bin"]
+    assert said[1:3] == ["Downloading OpenVINO/Qwen3-8B-int4-ov", "Checking openvino_model.bin"]
     files = [len(pull.hub.repositories[f"OpenVINO/Qwen3-{one}-int4-ov"]) for one in ("8B", "0.6B")]
     assert len(pull.hub.asked) == sum(files) + 2  # a question and the files of each, and nothing else
     assert said[3].startswith("Qwen3 0.6B from hf:OpenVINO/Qwen3-0.6B-int4-ov; ")
@@ -90,16 +90,16 @@ def test_json_says_what_is_here(pull: Puller) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "forms", "file"),
+    ("format", "formats", "file"),
     [("hf", ["safetensors"], "model.safetensors"), ("gguf", ["gguf"], "Q4_K_M.gguf")],
 )
-def test_a_form_is_kept_as_it_is(pull: Puller, form: str, forms: list[str], file: str) -> None:
-    found = pull("qwen3-8b", "--form", form)
+def test_a_chosen_format_is_not_converted(pull: Puller, format: str, formats: list[str], file: str) -> None:
+    found = pull("qwen3-8b", "--format", format)
     assert found.code == 0, found.err
     assert any(path.endswith(file) for path, _ in pull.hub.downloads())
     assert not list(pull.localspec.home.rglob("openvino_model.*"))
     [listed] = json.loads(pull.localspec.run("list", "--json").out)
-    assert listed["forms"] == forms
+    assert listed["formats"] == formats
 
 
 def test_a_repository_of_the_hub_says_what_it_takes(pull: Puller) -> None:
@@ -113,7 +113,7 @@ def test_a_repository_of_the_hub_says_what_it_takes(pull: Puller) -> None:
 def test_a_bar_tells_speed_and_time_left(pull: Puller, terminal: Callable[..., Terminal]) -> None:
     pull.hub.piece, pull.hub.pause = 20_000, 0.2
     shown = terminal(pull.localspec, "pull", "qwen3-8b", **pull.variables)
-    shown.until("Fetching OpenVINO/Qwen3-8B-int4-ov")
+    shown.until("Downloading OpenVINO/Qwen3-8B-int4-ov")
     shown.until("B/s")
     shown.until("0:00:0")
     assert shown.end() == 0
@@ -129,7 +129,7 @@ def test_two_at_once_fetch_once(pull: Puller) -> None:
     out, err = first.communicate(timeout=SECONDS)
     assert (first.returncode, second.code) == (0, 0), err
     assert second.out == out.decode()
-    assert second.err == "Another localspec is busy with `qwen3-8b`; waiting for it\n"
+    assert second.err == "Another localspec is using `qwen3-8b`; waiting for it\n"
     paths = [path for path, _ in pull.hub.downloads()]
     assert len(paths) == len(set(paths))
 
@@ -172,7 +172,7 @@ def test_a_hub_that_is_down_for_a_moment(pull: Puller) -> None:
 
 def test_a_wrong_digest(pull: Puller) -> None:
     pull.hub.digests["openvino_model.bin"] = "cd" * 32
-    pull("qwen3-8b").refused(1, "`openvino_model.bin` is not the file expected", "Nothing of it was kept")
+    pull("qwen3-8b").refused(1, "`openvino_model.bin` is not the expected file", "It was deleted")
     assert pull.localspec.names() == set()
     pull.hub.digests.clear()
     assert pull("qwen3-8b").code == 0
@@ -191,21 +191,21 @@ def test_who_may_not(pull: Puller, tmp_path: Path) -> None:
 
 
 def test_where_nothing_is(pull: Puller, tmp_path: Path) -> None:
-    pull("hf:o/none").refused(1, "There is no repository `o/none`", "Check the spelling")
+    pull("hf:o/none").refused(1, "Unknown repository `o/none`", "Check the spelling")
     cache = str(tmp_path / "hub cache")
     pull("hf:o/none", "--offline").refused(1, f"is not in the cache `{cache}`", "Leave out `--offline`")
-    pull("hf:o/none", HF_ENDPOINT=DEAD).refused(1, "`127.0.0.1:9` cannot be reached", "Check the connection")
-    pull("qwen3-32b").refused(1, "None of 2 sources could be fetched", "Check the spelling")
+    pull("hf:o/none", HF_ENDPOINT=DEAD).refused(1, "Cannot connect to `127.0.0.1:9`", "Check the connection")
+    pull("qwen3-32b").refused(1, "All 2 sources failed", "Check the spelling")
 
 
 @pytest.mark.parametrize(
     ("name", "code", "said", "hint"),
     [
-        ("my model", 1, "There is no model called `my model`", "hint: "),
-        ("模型", 1, "There is no model called `模型`", "hint: "),
+        ("my model", 1, "Unknown model `my model`", "hint: "),
+        ("模型", 1, "Unknown model `模型`", "hint: "),
         ("..", 1, "There are no .safetensors files in `..`", "Give the folder of a model"),
-        ("hf:../..", 2, "`hf:../..` is not a place to fetch a model from", "Write `hf:OWNER/NAME`"),
-        ("qwen3-8", 1, "There is no model called `qwen3-8`", "Did you mean `qwen3-8b`"),
+        ("hf:../..", 2, "`hf:../..` is not a source of models", "Write `hf:OWNER/NAME`"),
+        ("qwen3-8", 1, "Unknown model `qwen3-8`", "Did you mean `qwen3-8b`"),
     ],
 )
 def test_names_that_cannot_be(pull: Puller, name: str, code: int, said: str, hint: str) -> None:
@@ -215,8 +215,8 @@ def test_names_that_cannot_be(pull: Puller, name: str, code: int, said: str, hin
 
 def test_options_that_cannot_be(pull: Puller) -> None:
     pull("qwen3-8b", "--precision", "int5").refused(2, "`--precision` is `int5`", "It takes int4, int8, fp16")
-    pull("qwen3-8b", "--form", "onnx").refused(2, "`--form` is `onnx`", "It takes openvino, gguf, hf")
-    pull("llama-3.2-1b", "--form", "openvino").refused(2, "is not to be had as openvino", "There is gguf")
+    pull("qwen3-8b", "--format", "onnx").refused(2, "`--format` is `onnx`", "It takes openvino, gguf, hf")
+    pull("llama-3.2-1b", "--format", "openvino").refused(2, "No openvino build of", "Available: gguf")
     pull("hf:o/m", "--with-draft").refused(2, "No draft for `hf:o/m` is known", "prune-draft")
     assert pull.hub.asked == []
 

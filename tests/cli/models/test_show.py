@@ -7,7 +7,7 @@ from command import Localspec
 from models import SMALL
 
 FIELDS = [
-    *("name", "folder", "source", "revision", "precision", "architecture", "context", "forms", "template"),
+    *("name", "folder", "source", "revision", "precision", "architecture", "context", "formats", "template"),
     *("draft", "drafts", "target", "card", "history", "created", "sizes", "digests"),
 ]
 

@@ -1,4 +1,4 @@
-"""Tasks to measure an agent with: files, what to do, and a check."""
+"""Tasks that measure an agent: files, an instruction, and a check."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-SECONDS = 60
+TIMEOUT = 60  # seconds, of a check
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an agent is to do in a folder of `files`, and a Python program that fails unless it did."""
+    """An instruction for a folder of `files`, and a Python program that fails unless it was followed."""
 
     name: str
     text: str
@@ -31,17 +31,17 @@ class Task:
 
     def solved(self, folder: Path, answer: str) -> bool:
         """Tell whether the task was done in `folder`, by an agent whose last words are `answer`."""
-        found = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", self.check],
             cwd=folder,
             env={**os.environ, "ANSWER": answer, "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
-            timeout=SECONDS,
+            timeout=TIMEOUT,
         )
-        return found.returncode == 0
+        return result.returncode == 0
 
 
 def read(path: Path) -> list[Task]:
     """Return the tasks of a suite."""
-    found = tomllib.loads(path.read_text("utf-8"))["task"]
-    return [Task(one["name"], one["task"], one["files"], one["check"]) for one in found]
+    tables = tomllib.loads(path.read_text("utf-8"))["task"]
+    return [Task(table["name"], table["task"], table["files"], table["check"]) for table in tables]

@@ -1,4 +1,4 @@
-"""Tools that run programs in a folder, with limits of time and output."""
+"""Tools that run programs in a folder, with a time limit and an output limit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import IO, Annotated
 
 import psutil
 
-from localspec.agent.files import MOST
-from localspec.agent.folder import Folder
+from localspec.agent.tools.files import MAX_OUTPUT
+from localspec.agent.tools.folder import Folder
 from localspec.tools import Tool, ToolFailed, tool
 
-SECONDS = 60.0
-LEFT_OPEN = 1.0  # seconds to wait for the output of a program that has ended
+TIMEOUT = 60.0  # seconds
+OUTPUT_WAIT = 1.0  # seconds for the rest of the output of a program that has ended
 
 _COMMAND = re.compile(r"(python3?|pip3?|pytest|bash|sh|ls|cat|cd) [^\n=(]*$")
 
 
-def tools(folder: Folder, seconds: float = SECONDS) -> list[Tool]:
-    """Return the tools that run things in `folder`, for at most `seconds` each."""
+def tools(folder: Folder, seconds: float = TIMEOUT) -> list[Tool]:
+    """Return the tools that run programs in `folder`, for at most `seconds` each."""
     shell = Shell(folder, seconds)
     return [
         tool(shell.run_shell, access="run", preview=lambda command: f"$ {command}\n"),
@@ -34,7 +34,7 @@ def tools(folder: Folder, seconds: float = SECONDS) -> list[Tool]:
 
 
 class Shell:
-    """Runs programs, each in a session of its own, which is killed with all its children when time is up."""
+    """Runs programs, each in its own session, and kills it with its children at the time limit."""
 
     def __init__(self, folder: Folder, seconds: float) -> None:
         self._folder = folder
@@ -53,18 +53,20 @@ class Shell:
         code: Annotated[str, "Python program; print what you want to know"],
     ) -> str:
         """Work something out, such as a sum: run a short Python program; return what it prints."""
-        if _COMMAND.match(code):  # models mix the two up
+        if _COMMAND.match(code):  # models confuse the two tools
             return self.run_shell(code)
-        return self._run([sys.executable, "-"], shown(code), "Correct the program and run it again")
+        return self._run(
+            [sys.executable, "-"], print_last_value(code), "Correct the program and run it again"
+        )
 
-    def _run(self, command: list[str], typed: str | None, hint: str | None = None) -> str:
+    def _run(self, command: list[str], stdin: str | None, hint: str | None = None) -> str:
         limit = self._seconds
         try:
-            entered = typed.encode() if typed is not None else b""
+            data = stdin.encode() if stdin is not None else b""
             process = subprocess.Popen(
                 command,
                 cwd=self._folder.root,
-                stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE,
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -73,25 +75,28 @@ class Shell:
             raise ToolFailed(f"It cannot be started: {error}") from None
         output = Output(process.stdout)
         try:
-            if typed is not None and process.stdin:
-                with suppress(BrokenPipeError), process.stdin as entry:
-                    entry.write(entered)
+            if stdin is not None and process.stdin:
+                with suppress(BrokenPipeError), process.stdin as pipe:
+                    pipe.write(data)
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             kill(process)
-            raise ToolFailed(f"Stopped after {limit:g} seconds. {output.told()}".strip()) from None
+            raise ToolFailed(f"Stopped after {limit:g} seconds. {output.text()}".strip()) from None
         except BaseException:
             kill(process)
             raise
-        told = output.told()
-        kill(process)  # what it left running
+        printed = output.text()
+        kill(process)  # and the children that it left running
         if code:
-            raise ToolFailed(f"{told}\n(exit code {code})".strip(), hint)
-        return told or "(it printed nothing)"
+            raise ToolFailed(f"{printed}\n(exit code {code})".strip(), hint)
+        return printed or "(it printed nothing)"
 
 
-def shown(code: str) -> str:
-    """Return a Python program that prints the value of its last line, as a prompt does; models expect it."""
+def print_last_value(code: str) -> str:
+    """Return a program that also prints the value of its last line, as the Python prompt does.
+
+    Models expect it.
+    """
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError):
@@ -104,7 +109,7 @@ def shown(code: str) -> str:
 
 
 class Output:
-    """What a program prints: its beginning and its end are kept, and all of it is read."""
+    """Reads all that a program prints, and keeps its beginning and its end."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         self._first, self._last, self._bytes = b"", b"", 0
@@ -112,16 +117,16 @@ class Output:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def told(self) -> str:
-        """Return what was printed so far, the middle of it left out where it is long."""
-        self._thread.join(LEFT_OPEN)
+    def text(self) -> str:
+        """Return the output so far, without its middle if it is long."""
+        self._thread.join(OUTPUT_WAIT)
         missing = self._bytes - len(self._first) - len(self._last)
         gap = f"\n(... {missing:,} bytes left out ...)\n" if missing else ""
         text = (self._first + gap.encode() + self._last).decode("utf-8", "replace")
         return visible(text.replace("\r\n", "\n")).strip("\n")
 
     def _read(self) -> None:
-        half = MOST // 2
+        half = MAX_OUTPUT // 2
         assert self._stream is not None
         with self._stream, suppress(OSError, ValueError):
             while part := self._stream.read1(65536):  # type: ignore[attr-defined]
@@ -132,22 +137,25 @@ class Output:
 
 
 def visible(text: str) -> str:
-    """Return text with a mark for each character that is not seen: nothing hides, or acts on a terminal."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+    """Replace invisible characters by a mark: none hides text, or acts on a terminal."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else "\N{REPLACEMENT CHARACTER}"
+        for character in text
+    )
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a program and all that it started, but what has left it for a life of its own."""
+    """Kill a program and its children, except for daemons that have detached themselves."""
     try:
-        below = psutil.Process(process.pid).children(recursive=True)
+        children = psutil.Process(process.pid).children(recursive=True)
     except psutil.Error:
-        below = []
+        children = []
     if os.name == "nt":
         process.kill()
     else:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    for child in below:  # some begin a session of their own
+    for child in children:  # some start their own session
         with suppress(psutil.Error):
             child.kill()
     with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""A tool that fetches a page."""
+"""A tool that fetches a web page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import urllib.request
 from time import monotonic
 from typing import IO, Annotated
 
-from localspec.agent.files import shortened
-from localspec.agent.shell import visible
+from localspec.agent.tools.files import shortened
+from localspec.agent.tools.shell import visible
 from localspec.tools import Tool, ToolFailed, tool
 
-SECONDS = 20.0
-MOST_BYTES = 2_000_000
-SAFE = "/%:=&?~#+!$,;'@()*[]"  # what an address means, or what is escaped already
+TIMEOUT = 20.0  # seconds
+MAX_BYTES = 2_000_000
+SAFE = "/%:=&?~#+!$,;'@()*[]"  # have a meaning in a URL, or are escaped already
 SILENT = {"script", "style", "noscript", "template", "svg"}
 BREAKS = {"p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "article"}
 
@@ -29,33 +29,33 @@ def tools() -> list[Tool]:
 
 def fetch_url(url: Annotated[str, "address that begins with http:// or https://"]) -> str:
     """Fetch a page; return its text."""
-    found: list[str | Exception] = []
+    results: list[str | Exception] = []
 
     def work() -> None:
         try:
-            found.append(_fetched(url, monotonic() + SECONDS))
+            results.append(_fetch_text(url, monotonic() + TIMEOUT))
         except Exception as error:
-            found.append(error)
+            results.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)  # a server may send its headers drop by drop
+    thread = threading.Thread(target=work, daemon=True)  # socket timeouts do not limit slow headers
     thread.start()
-    thread.join(SECONDS)
-    if not found:
-        raise ToolFailed(f"`{url}` did not answer in {SECONDS:g} seconds")
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
+    thread.join(TIMEOUT)
+    if not results:
+        raise ToolFailed(f"`{url}` did not answer in {TIMEOUT:g} seconds")
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return results[0]
 
 
-def _fetched(url: str, end: float) -> str:
+def _fetch_text(url: str, end: float) -> str:
     try:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise ToolFailed(f"`{url}` is no http address")
-        request = urllib.request.Request(_quoted(url), headers={"User-Agent": "localspec"})
-        with urllib.request.build_opener(_SameHost).open(request, timeout=SECONDS) as reply:
+        request = urllib.request.Request(_escaped(url), headers={"User-Agent": "localspec"})
+        with urllib.request.build_opener(_SameHost).open(request, timeout=TIMEOUT) as reply:
             kind = reply.headers.get_content_type()
             content = _read(reply, end)
-            text = content[:MOST_BYTES].decode(reply.headers.get_content_charset() or "utf-8", "replace")
+            text = content[:MAX_BYTES].decode(reply.headers.get_content_charset() or "utf-8", "replace")
     except urllib.error.HTTPError as error:
         error.close()
         raise ToolFailed(f"`{url}` answers {error.code} {error.reason}") from None
@@ -63,22 +63,22 @@ def _fetched(url: str, end: float) -> str:
         raise ToolFailed(f"`{url}` cannot be fetched: {getattr(error, 'reason', error)}") from None
     if not (kind.startswith("text/") or kind.endswith(("json", "xml", "javascript"))):
         raise ToolFailed(f"`{url}` is no text but {kind}")
-    more = f"\n(only the first {MOST_BYTES:,} bytes)" if len(content) > MOST_BYTES else ""
-    words = shortened(visible(_Words.of(text) if kind == "text/html" else text)) + more
-    return words.strip() or "(the page has no text)"
+    more = f"\n(only the first {MAX_BYTES:,} bytes)" if len(content) > MAX_BYTES else ""
+    content_text = shortened(visible(_PageText.of(text) if kind == "text/html" else text)) + more
+    return content_text.strip() or "(the page has no text)"
 
 
 def _read(reply: http.client.HTTPResponse, end: float) -> bytes:
     content = b""
-    while len(content) <= MOST_BYTES and (part := reply.read1(65536)):
+    while len(content) <= MAX_BYTES and (part := reply.read1(65536)):
         content += part
         if monotonic() > end:
-            raise TimeoutError(f"it took more than {SECONDS:g} seconds")
+            raise TimeoutError(f"it took more than {TIMEOUT:g} seconds")
     return content
 
 
-def _quoted(url: str) -> str:
-    """Return an address with what is no ASCII in it escaped."""
+def _escaped(url: str) -> str:
+    """Return a URL with its non-ASCII characters escaped."""
     parts = urllib.parse.urlsplit(url)
     host = parts.netloc.encode("idna").decode() if not parts.netloc.isascii() else parts.netloc
     rest = (urllib.parse.quote(part, safe=SAFE) for part in (parts.path, parts.query))
@@ -86,7 +86,7 @@ def _quoted(url: str) -> str:
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Follows to the same host alone: another one was not allowed."""
+    """Follows redirects to the same host only: the user has allowed no other."""
 
     def redirect_request(
         self,
@@ -104,8 +104,8 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-class _Words(html.parser.HTMLParser):
-    """The text of a page, without its scripts, a line a block."""
+class _PageText(html.parser.HTMLParser):
+    """The text of a page without its scripts, one line for each block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,9 +114,9 @@ class _Words(html.parser.HTMLParser):
 
     @classmethod
     def of(cls, page: str) -> str:
-        reader = cls()
-        reader.feed(page)
-        lines = (" ".join(line.split()) for line in "".join(reader._parts).splitlines())
+        parser = cls()
+        parser.feed(page)
+        lines = (" ".join(line.split()) for line in "".join(parser._parts).splitlines())
         return "\n".join(filter(None, lines))
 
     def handle_starttag(self, tag: str, attrs: object) -> None:

@@ -1,0 +1,50 @@
+"""Keep small models from running in circles."""
+
+from __future__ import annotations
+
+from localspec.agent.events import ToolResultEvent
+from localspec.output.tool_calls import Call
+from localspec.tools import Tool, ToolFailed
+
+FINAL = "final_answer"  # the tool whose call ends a task
+MAX_FAILURES = 3  # failed calls in a row before the model may give up
+MAX_REPEATS = 6  # repeated calls before the task is stopped
+CHANGING = ("write", "run")  # access after which a repeated call may return something else
+
+
+class LoopGuard:
+    """Bars tools from the next answer, and rejects repeated calls.
+
+    After a failed call the model must try again before it may give up, and a call that would return the same
+    result again is not run.
+    """
+
+    def __init__(self) -> None:
+        self.barred: set[str] = set()
+        self.repeats = 0
+        self._failures = 0  # in a row
+        self._calls: list[Call] = []  # since the last change
+
+    @property
+    def stuck(self) -> bool:
+        """Tell whether the model has repeated its calls too often."""
+        return self.repeats >= MAX_REPEATS
+
+    def check(self, call: Call) -> None:
+        """Raise ToolFailed for a call that was made before, with no change since."""
+        if call in self._calls:
+            self.repeats += 1
+            raise ToolFailed(
+                "You did exactly this before, and it would come out the same", "Do the next thing"
+            )
+
+    def note(self, result: ToolResultEvent, tool: Tool | None) -> None:
+        """Take the result of a call into account."""
+        repeated = result.call in self._calls
+        if tool and tool.access in CHANGING and not result.failed:
+            self._calls = []
+        self._calls.append(result.call)
+        self._failures = self._failures + 1 if result.failed and result.allowed else 0
+        self.barred = {FINAL} if 0 < self._failures <= MAX_FAILURES else set()
+        if repeated:
+            self.barred |= {result.call.name}

@@ -1,0 +1,1 @@
+"""The tools of an agent: built-in ones, functions of the user, and MCP servers."""

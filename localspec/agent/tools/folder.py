@@ -1,0 +1,82 @@
+"""The folder that an agent's tools are confined to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from localspec.errors import BadValue
+from localspec.tools import ToolFailed
+
+VERSION_CONTROL = {".git", ".hg", ".svn"}  # never written: programs run what is in `.git/hooks`
+SKIPPED = VERSION_CONTROL | {"__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
+MAX_SCANNED = 2000  # files
+
+
+class Folder:
+    """A folder, and the paths that are inside it after every link is followed."""
+
+    def __init__(self, root: Path) -> None:
+        """Raise BadValue if `root` is not a folder."""
+        if not root.is_dir():
+            raise BadValue(f"No such folder: `{root}`", "Give one with `--dir`")
+        self.root = root.resolve()
+
+    def place(self, path: str) -> Path:
+        """Return the absolute place of a path relative to the folder; raises ToolFailed if it is outside."""
+        try:
+            place = (self.root / path).resolve()
+            place.exists()  # raises for a name that is too long
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ToolFailed(f"`{path}` is no path: {getattr(error, 'strerror', error)}") from None
+        if not place.is_relative_to(self.root):
+            raise ToolFailed(f"`{path}` is outside the folder", "Paths are relative to the folder")
+        return place
+
+    def writable(self, path: str) -> Path:
+        """Return the place of a file to write; raises ToolFailed if it must not be written."""
+        place = self.place(path)
+        if place.is_dir():
+            raise ToolFailed(f"`{path}` is a folder")
+        if place.exists() and not place.is_file():
+            raise ToolFailed(f"`{path}` is no file")
+        protected = VERSION_CONTROL.intersection(place.relative_to(self.root).parts)
+        if protected:
+            raise ToolFailed(f"`{path}` is in `{protected.pop()}`, which is not written by hand")
+        return place
+
+    def existing(self, path: str) -> Path:
+        """Return the file at `path`; raises ToolFailed if there is none."""
+        place = self.place(path)
+        if place.is_dir():
+            raise ToolFailed(f"`{path}` is a folder", "See what is in it with list_files")
+        if not place.is_file():
+            raise ToolFailed(f"There is no file `{path}`", self._suggestion(place))
+        return place
+
+    def name(self, path: Path) -> str:
+        """Return a path relative to the folder; characters that are not valid text become question marks."""
+        return path.relative_to(self.root).as_posix().encode("utf-8", "replace").decode()
+
+    def files(self, start: Path) -> Iterator[Path]:
+        """Yield the files at and below `start`, sorted, without links and the folders in SKIPPED."""
+        if start.is_file():
+            yield start
+            return
+        for place, folders, names in os.walk(start):
+            folders[:] = sorted(name for name in folders if name not in SKIPPED)
+            for path in (Path(place) / name for name in sorted(names)):
+                with suppress(OSError):  # no permission
+                    if path.is_file() and not path.is_symlink():
+                        yield path
+
+    def _suggestion(self, missing: Path) -> str:
+        here = list(islice(self.files(self.root), MAX_SCANNED))
+        same = [path for path in here if path.name == missing.name]
+        if same:
+            return f"There is `{self.name(same[0])}`"
+        names = ", ".join(f"`{self.name(path)}`" for path in here[:20])
+        return f"There is {names}" if here else "The folder is empty"

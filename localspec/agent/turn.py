@@ -1,0 +1,75 @@
+"""One answer of a model with tools: its text, its reasoning and its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localspec.agent.events import TextEvent, WaitingEvent
+from localspec.output.reasoning import OutputPiece, ReasoningParser
+from localspec.output.tool_calls import Call
+from localspec.output.tool_format import ToolFormat
+
+
+@dataclass(slots=True)
+class Turn:
+    """One answer, as far as it is parsed."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+
+    def message(self) -> dict[str, Any]:
+        """Return the answer as a message for chat templates."""
+        calls = [
+            {
+                "id": call_id(number),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for number, call in enumerate(self.calls)
+        ]
+        message: dict[str, Any] = {"role": "assistant", "content": self.text.strip()}
+        message |= {"reasoning_content": self.reasoning.strip()} if self.reasoning.strip() else {}
+        return message | ({"tool_calls": calls} if calls else {})
+
+
+def call_id(number: int) -> str:
+    """Return the id of a turn's call: nine characters, as Mistral's templates require."""
+    return f"call{number:05d}"
+
+
+def parse_turn(
+    pieces: Iterator[str], tool_format: ToolFormat, turn: Turn, inside: bool
+) -> Iterator[TextEvent | WaitingEvent]:
+    """Parse a streamed answer into `turn`, and yield its text; `inside` tells that it begins in reasoning."""
+    reasoning_parser, call_parser = ReasoningParser(inside), tool_format.parser()
+    pending = 0  # characters that nothing was shown of
+
+    def add_parsed(parsed: Sequence[str | Call]) -> Iterator[TextEvent]:
+        for part in parsed:
+            if isinstance(part, Call):
+                turn.calls.append(part)
+            else:
+                turn.text += part
+                yield TextEvent(part)
+
+    def add(parts: Sequence[OutputPiece]) -> Iterator[TextEvent]:
+        for part in parts:
+            if part.is_reasoning:
+                turn.reasoning += part.text
+                yield TextEvent(part.text, is_reasoning=True)
+            else:
+                yield from add_parsed(call_parser.push(part.text))
+
+    for piece in pieces:
+        pending, calls = pending + len(piece), len(turn.calls)
+        for event in add(reasoning_parser.push(piece)):
+            pending = 0
+            yield event
+        pending = 0 if len(turn.calls) > calls else pending
+        if pending:
+            yield WaitingEvent(pending)
+    yield from add(reasoning_parser.end())
+    yield from add_parsed(call_parser.end())

@@ -1,0 +1,229 @@
+"""Search for the fastest parts for a model on this machine: successive halving on paired measurements.
+
+Each candidate and the default answer the same prompts, one after the other, and the ratio of their times
+counts. Half of the candidates go on, each with twice as many prompts (Jamieson and Talwalkar 2016). Engines
+and drafts are searched apart, then the best of both together. The winner must beat the default in new
+measurements, with an interval above 1, and write the same texts; otherwise the default stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+from localspec import devices
+from localspec.bench.backends import LocalspecBackend
+from localspec.bench.intervals import Ratio, speed_up
+from localspec.bench.runner import encoded
+from localspec.bench.suites import Prompt
+from localspec.bench.tuning.candidates import (
+    Candidate,
+    Pair,
+    PairLog,
+    draft_candidates,
+    engine_candidates,
+    joined,
+)
+from localspec.core.parity import ROUNDED, first_difference
+from localspec.errors import LocalspecError
+from localspec.library import Library, Model, Progress
+from localspec.runtime.choice import Choice
+from localspec.runtime.generation import Runtime
+from localspec.state import tuned
+
+FIRST_PROMPTS = 2  # of a candidate in the first round of halving
+MIN_CONFIRMING_PAIRS = 12  # of the winner
+CONFIRMING_SHARE = 0.4  # of the time
+
+
+@dataclass(slots=True)
+class Tuning:
+    """The result of a search; `winner` is None when the default stays."""
+
+    candidates: list[Candidate]
+    winner: Candidate | None
+    speed_up: Ratio | None
+    advice: list[str]
+    finished: bool
+
+    def as_values(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "winner": asdict(self.winner.choice) if self.winner else None,
+            "speed_up": asdict(self.speed_up) if self.speed_up else None,
+            "finished": self.finished,
+            "advice": self.advice,
+            "candidates": [
+                {
+                    "options": candidate.name,
+                    "speed_up": asdict(candidate.speed_up) if candidate.pairs else None,
+                    "rejected": candidate.rejected,
+                }
+                for candidate in self.candidates
+            ],
+        }
+
+
+class Tuner:
+    """Measures candidates against the default, and keeps the measurements on disk."""
+
+    def __init__(
+        self,
+        name: str,
+        prompts: Sequence[Prompt],
+        library: Library,
+        progress: Progress,
+        *,
+        seconds: float,
+        tokens: int = 48,
+    ) -> None:
+        self._name = name
+        self._library = library
+        self._progress = progress
+        self._tokens = tokens
+        self._prompts = list(prompts)
+        self._deadline = monotonic() + seconds
+        self._search_deadline = monotonic() + seconds * (1 - CONFIRMING_SHARE)
+        self._default = LocalspecBackend("default", Runtime.load(name, Choice(), library, progress))
+        self.model: Model = self._default.runtime.model
+        self._log = PairLog(tuned.log(self.model))
+        self._loaded: tuple[Choice, LocalspecBackend] | None = None
+
+    def run(self) -> Tuning:
+        """Search until the time is up or a KeyboardInterrupt, after which the default stays."""
+        engines = engine_candidates(self._default.runtime)
+        drafts = draft_candidates(self._default.runtime, self._library)
+        candidates = [*engines, *drafts]
+        winner, gain, finished = None, None, False
+        try:
+            for candidate in self._finalists(engines, drafts, candidates):
+                gain = self._confirm(candidate)
+                if gain is not None:
+                    winner = candidate
+                    break
+            finished = True
+        except KeyboardInterrupt:
+            pass
+        return Tuning(candidates, winner, gain if winner else None, self._advice(), finished)
+
+    def keep(self, tuning: Tuning) -> None:
+        """Save the winner for `chat`, or remove an earlier one that was not confirmed."""
+        if tuning.winner is not None and tuning.speed_up is not None:
+            tuned.keep(self.model, asdict(tuning.winner.choice), tuning.speed_up.value)
+        elif tuning.finished:
+            tuned.keep(self.model, None, None)
+
+    def _finalists(
+        self, engines: list[Candidate], drafts: list[Candidate], candidates: list[Candidate]
+    ) -> list[Candidate]:
+        """Return the best engine, the best draft and both together, the fastest first.
+
+        The joined candidate is added to `candidates`.
+        """
+        start = monotonic()
+        best_draft = self._halve(drafts, start + (self._search_deadline - start) / 2)
+        best_engine = self._halve(engines, self._search_deadline)
+        faster = [best for best in (best_engine, best_draft) if best and best.speed_up.value > 1]
+        if len(faster) == 2:
+            both = joined(faster[0], faster[1])
+            candidates.append(both)
+            faster.append(both)
+            self._measure(both, FIRST_PROMPTS * 2, self._deadline)
+        measured = [candidate for candidate in faster if candidate.pairs]
+        return sorted(measured, key=lambda candidate: -candidate.speed_up.value)
+
+    def _halve(self, candidates: list[Candidate], deadline: float) -> Candidate | None:
+        """Return the best by successive halving until a deadline, None if none could be measured."""
+        remaining, count = list(candidates), FIRST_PROMPTS
+        while remaining:
+            for candidate in remaining:
+                self._measure(candidate, count, deadline)
+            remaining = [one for one in remaining if one.pairs and one.rejected is None]
+            remaining.sort(key=lambda candidate: -candidate.speed_up.value)
+            if len(remaining) <= 1 or count >= len(self._prompts) or monotonic() > deadline:
+                break
+            remaining = remaining[: max(len(remaining) // 2, 1)]
+            count = min(2 * count, len(self._prompts))
+        return remaining[0] if remaining else None
+
+    def _measure(self, candidate: Candidate, count: int, deadline: float) -> None:
+        """Measure a candidate on the first `count` prompts that it has no pair for, until a deadline."""
+        for prompt in self._prompts[:count]:
+            if candidate.rejected or prompt.name in candidate.pairs:
+                continue
+            known = self._log.get(candidate, prompt.name)
+            if known is None and monotonic() > deadline:
+                return
+            self._progress.step(f"{candidate.name}: {prompt.name}")
+            pair = known or self._pair(candidate, prompt)
+            if pair is not None:
+                candidate.pairs[prompt.name] = [pair]
+                self._log.add(candidate, prompt.name, pair)
+
+    def _confirm(self, candidate: Candidate) -> Ratio | None:
+        """Measure a candidate anew on all prompts; return its speed-up if it is one and no text differs."""
+        pairs: dict[str, list[Pair]] = {}
+        count = 0
+        while count < MIN_CONFIRMING_PAIRS or (
+            monotonic() < self._deadline and count < 3 * len(self._prompts)
+        ):
+            prompt = self._prompts[count % len(self._prompts)]
+            self._progress.step(f"Confirming {candidate.name}: {prompt.name}")
+            pair = self._pair(candidate, prompt, swapped=bool(count % 2))
+            if pair is None:
+                return None
+            pairs.setdefault(prompt.name, []).append(pair)
+            count += 1
+            if count >= MIN_CONFIRMING_PAIRS and speed_up(list(pairs.values())).high < 1:
+                break
+        gain = speed_up(list(pairs.values()))
+        return gain if gain.low > 1 else None
+
+    def _pair(self, candidate: Candidate, prompt: Prompt, *, swapped: bool = False) -> Pair | None:
+        """Return seconds per token of the default and a candidate, None if that is rejected."""
+        default = self._default
+        try:
+            backend = self._load(candidate.choice)
+            ids = encoded(self.model, prompt.turns[:1], [], prompt.system)
+            order = [default, backend][:: -1 if swapped else 1]
+            answers = {id(each): each.answer(ids, self._tokens, fresh=True) for each in order}
+        except LocalspecError as error:
+            candidate.rejected = error.message
+            return None
+        expected, actual = answers[id(default)], answers[id(backend)]
+        engine = default.runtime.engine
+        difference = first_difference(
+            expected.token_ids, actual.token_ids, engine=engine, prompt=ids, tolerance=ROUNDED
+        )
+        if difference is not None and not difference.tie:
+            place = f"`{prompt.name}` differs at token {difference.at}, a gap of {difference.gap:.2f}"
+            candidate.rejected = f"different text: {place}"
+            return None
+        return expected.seconds_per_token, actual.seconds_per_token
+
+    def _load(self, choice: Choice) -> LocalspecBackend:
+        """Return a warm backend; one is loaded at a time beside the default, and may share its engine."""
+        if self._loaded is None or self._loaded[0] != choice:
+            engines = list(self._default.runtime.engines)
+            if self._loaded and _same_engine(self._loaded[0], choice):
+                engines += self._loaded[1].runtime.engines
+            self._loaded = None
+            runtime = Runtime.load(self._name, choice, self._library, self._progress, engines)
+            self._loaded = (choice, LocalspecBackend("candidate", runtime))
+            self._loaded[1].answer(encoded(self.model, ["Hi"], [], None), 4, fresh=True)
+        return self._loaded[1]
+
+    def _advice(self) -> list[str]:
+        """Return hints on what to try next."""
+        advice = []
+        if self.model.draft and self._library.find(self.model.draft) is None:
+            advice.append(f"The draft for this model is missing: localspec pull {self.model.draft}")
+        if devices.LIBRARIES["llamacpp"].version is None and self.model.files_in("gguf"):
+            advice.append(f"llama.cpp was not tried: {devices.LIBRARIES['llamacpp'].install}")
+        return advice
+
+
+def _same_engine(first: Choice, second: Choice) -> bool:
+    return (first.engine, first.threads) == (second.engine, second.threads)

@@ -1,0 +1,1 @@
+"""`localspec agent`."""

@@ -1,0 +1,170 @@
+"""`localspec agent`: a model that works in a folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from localspec.cli import console, options
+from localspec.cli.agent.display import ask_permission, show
+from localspec.cli.agent.options import AgentOptions, on_terminal
+from localspec.cli.agent.summary import format_stats_line, summary
+from localspec.cli.prompt import read_prompt
+from localspec.errors import LocalspecError
+
+if TYPE_CHECKING:
+    from localspec.agent.loop import Agent
+    from localspec.agent.permission import Permission
+    from localspec.agent.tools.folder import Folder
+    from localspec.runtime.generation import Runtime
+    from localspec.tools import Tool
+
+HELP = """Let a model work in a folder: it reads and changes files and runs programs until the task is done.
+
+It shows what it is about to write, run or fetch, and asks; reading files in the folder is allowed. Without a
+TASK it asks for one after another. Its tools cannot leave the folder, but a program that you let it run can:
+look at it first."""
+EPILOG = """Examples:
+
+  localspec agent qwen2.5-coder-1.5b "Add a --verbose flag to hello.py and run it" --dir demo
+
+  localspec agent qwen3-8b "Why does the test fail?" --tool read_file --tool run_shell --allow run
+
+  localspec agent qwen3-8b --mcp mcp.json --tool mytools:look_up --transcript work.jsonl"""
+
+
+@options.command
+def agent(given: AgentOptions) -> None:
+    """Check the options, load the model, and work on the task, or on one after another."""
+    task = read_prompt(given.task)
+    given.check_task(task)
+    from localspec.agent.tools.folder import Folder
+    from localspec.agent.transcript import opened
+    from localspec.library import Library, Terminal
+    from localspec.runtime.generation import Runtime
+
+    choice = given.parts()
+    permission = permission_of(given)
+    library = Library()
+    with ExitStack() as stack:
+        folder = Folder(given.folder)
+        tools = tools_of(given, folder, stack)
+        out = stack.enter_context(opened(given.transcript)) if given.transcript else None
+        with Terminal() as progress:
+            cache = int(1e9 * given.prompt_cache)
+            runtime = Runtime.load(given.model, choice, library, progress, prompt_cache_bytes=cache)
+        worker = Worker(make_agent(runtime, tools, permission, given), folder, out, given.stats)
+        if task is None:
+            worker.converse(library.home / "tasks")
+        else:
+            worker.work(task, as_json=given.as_json)
+
+
+def permission_of(given: AgentOptions) -> Permission:
+    """Return the permission; the user is asked where a terminal can show the question."""
+    from localspec.agent.permission import HARMLESS, KINDS, Permission
+
+    interactive = all(map(on_terminal, (sys.stdin, sys.stderr)))
+    allowed = KINDS if given.yes else [*HARMLESS, *(given.allow or ())]
+    return Permission(allowed, ask_permission if interactive else None)
+
+
+def tools_of(given: AgentOptions, folder: Folder, stack: ExitStack) -> list[Tool]:
+    """Return the chosen tools and those of the MCP servers, which `stack` ends."""
+    from localspec.agent.tools import toolbox
+
+    tools = toolbox.chosen(folder, given.tool)
+    if given.mcp:
+        from localspec.agent.tools import mcp_servers
+
+        tools += stack.enter_context(mcp_servers.connected(mcp_servers.read_servers(given.mcp)))
+    return tools
+
+
+def make_agent(runtime: Runtime, tools: list[Tool], permission: Permission, given: AgentOptions) -> Agent:
+    """Return the agent that the options describe."""
+    from localspec.agent.loop import SYSTEM, Agent
+    from localspec.chat import sampling_of
+
+    defaults = runtime.model.sampling_defaults() if given.temperature is None else {}
+    return Agent(
+        runtime,
+        tools,
+        permission,
+        system=given.system or SYSTEM,
+        tool_format=given.tool_format,
+        sampling=sampling_of(defaults, given.sampling),
+        seed=given.seed,
+        max_steps=given.max_steps,
+        max_tokens=given.max_tokens,
+    )
+
+
+@dataclass
+class Worker:
+    """An agent at work: shows what happens, and writes it to a transcript."""
+
+    agent: Agent
+    folder: Folder
+    transcript: IO[str] | None
+    stats: bool
+    lines: list[dict[str, Any]] = field(default_factory=list)  # of the task at hand
+
+    def converse(self, history: Path) -> None:
+        """Ask for tasks until the end of the input."""
+        from localspec.cli.talk.entry import Entry, each_text, paths
+
+        name = self.agent.runtime.model.name
+        console.say(console.paint(f"{name}. Type a task. Ctrl-C stops it, Ctrl-D leaves.", console.DIM))
+        entry = Entry(history, lambda line: paths(line.rpartition(" ")[2]))
+        for task in filter(str.strip, each_text(entry)):
+            try:
+                self.work(task, as_json=False)
+            except LocalspecError as error:
+                console.show(error)
+            except KeyboardInterrupt:
+                console.say("\nStopped")
+
+    def work(self, task: str, *, as_json: bool) -> None:
+        """Work on one task, with the files that it names in the prompt."""
+        from localspec.agent.tools import toolbox
+
+        prompt, names = toolbox.briefed(self.folder, task, self.agent.messages)
+        if names:
+            console.say(console.paint(f"Files read with the task: {', '.join(names)}", console.DIM))
+        self.lines = []
+        self._follow(prompt, task, quiet=as_json)
+        values = summary(self.agent.runtime, self.lines)
+        if as_json:
+            print(json.dumps(values, ensure_ascii=False))
+        if self.stats:
+            console.say(console.paint(format_stats_line(values), console.DIM))
+
+    def _follow(self, prompt: str, task: str, *, quiet: bool) -> None:
+        """Run the agent and record each event; show it too unless `quiet`."""
+        from localspec.agent import transcript
+
+        waiting = console.Waiting()
+        try:
+            with closing(self.agent.run(prompt)) as events:
+                for event, line in transcript.lines(events, task):
+                    if line is not None:
+                        self._record(line)
+                    if not quiet:
+                        show(event, waiting)
+        except (KeyboardInterrupt, LocalspecError) as error:
+            self._record(transcript.stopped_line(error, self.agent.messages))
+            raise
+        finally:
+            waiting.clear()
+
+    def _record(self, line: dict[str, Any]) -> None:
+        from localspec.agent import transcript
+
+        self.lines.append(line)
+        if self.transcript:
+            transcript.write(self.transcript, line)

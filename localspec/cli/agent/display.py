@@ -1,0 +1,96 @@
+"""An agent on a terminal: its events, and the question whether a call is allowed."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from localspec.cli import console
+
+if TYPE_CHECKING:
+    from localspec.agent.events import Event, ToolResultEvent
+    from localspec.agent.permission import Reply
+    from localspec.output.tool_calls import Call
+    from localspec.tools import Tool
+
+MAX_WIDTH = 200  # characters of a call or of a line of a result that are shown
+MAX_LINES = 6  # of a result
+QUESTION = "Allow this? [y]es, [n]o, [a]lways this tool: "
+STOP_REASONS = {
+    "max_steps": "reached `--max-steps`",
+    "repeated": "the model keeps making the same call",
+    "length": "an answer reached `--max-tokens`",
+}
+
+
+def show(event: Event, waiting: console.Waiting) -> None:
+    """Show one event: the final answer on stdout, everything else on stderr."""
+    from localspec.agent import events
+    from localspec.agent.tools.shell import visible
+
+    if isinstance(event, events.WaitingEvent):
+        count = event.characters
+        waiting.show(f"Writing a call, {count:,} characters so far" if count else "Reading")
+        return
+    waiting.clear()
+    match event:
+        case events.TextEvent(text) if text:
+            sys.stderr.write(console.paint(visible(text), console.DIM))
+            sys.stderr.flush()
+        case events.ToolCallEvent(call):
+            console.say(console.paint(f"\N{RIGHTWARDS ARROW} {format_call(call)}", console.CYAN))
+        case events.ToolResultEvent():
+            console.say(console.paint(format_result(event), console.RED if event.failed else console.DIM))
+        case events.DroppedResultsEvent():
+            console.say("The context is full: dropped the oldest tool result from the conversation")
+        case events.FinishedEvent(events.ANSWER, text):
+            print(visible(text) if sys.stdout.isatty() else text, flush=True)
+        case events.FinishedEvent(reason):
+            console.say(f"Stopped: {STOP_REASONS[reason]}")
+
+
+def format_call(call: Call) -> str:
+    """Return a call as one line, cut off at MAX_WIDTH."""
+    from localspec.agent.permission import format_whole_call
+    from localspec.agent.tools.shell import visible
+
+    line = visible(format_whole_call(call.name, call.arguments))
+    return line if len(line) <= MAX_WIDTH else f"{line[:MAX_WIDTH]} ..."
+
+
+def format_result(event: ToolResultEvent) -> str:
+    """Return the first lines of what a tool returned."""
+    from localspec.agent.tools.shell import visible
+
+    lines = visible(event.text).splitlines() or [""]
+    more = f" (and {len(lines) - MAX_LINES} lines more)" if len(lines) > MAX_LINES else ""
+    return "\n".join(f"  {line[:MAX_WIDTH]}" for line in lines[:MAX_LINES]) + more
+
+
+def ask_permission(tool: Tool, preview: str) -> Reply:
+    """Show what a call would do, and ask; anything but a clear yes or always is a no.
+
+    Keys pressed before the question appeared do not answer it.
+    """
+    from localspec.agent.tools.shell import visible
+
+    console.say(f"\n{tool.name} ({tool.access})\n{visible(preview).rstrip()}\n")
+    discard_input()
+    sys.stderr.write(QUESTION)
+    sys.stderr.flush()
+    try:
+        word = input().strip().lower()
+    except EOFError:
+        word = ""
+    return "always" if word in ("a", "always") else "yes" if word in ("y", "yes") else "no"
+
+
+def discard_input() -> None:
+    """Discard keys that were pressed and not read yet."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        return
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)

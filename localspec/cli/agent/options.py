@@ -1,0 +1,96 @@
+"""The options of `localspec agent`, and the checks that need no model."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import options
+from localspec.errors import PromptError
+
+if TYPE_CHECKING:
+    from localspec.runtime.choice import Choice
+
+DEFAULT_MODEL = "qwen2.5-coder-1.5b"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """Arguments and options of `localspec agent`, in the order of its help."""
+
+    model: Annotated[str, typer.Argument(help="Model that works on the task.")] = DEFAULT_MODEL
+    task: Annotated[str | None, typer.Argument(help="Task to do.", show_default=False)] = None
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a tool, or MODULE:FUNCTION; may be repeated.", show_default="all built-in tools"
+        ),
+    ] = None
+    mcp: Annotated[
+        Path | None, typer.Option(help="JSON file of MCP servers.", show_default=False, metavar="FILE")
+    ] = None
+    folder: Annotated[Path, typer.Option("--dir", help="Folder to work in.", metavar="PATH")] = Path()
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Allow without asking: read, write, run or fetch; may be repeated.", show_default="read"
+        ),
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything.")] = False
+    max_steps: Annotated[int, typer.Option(min=1, help="Maximum answers of the model for one task.")] = 25
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of one answer.")] = 2048
+    system: Annotated[str | None, typer.Option(help="System prompt.", show_default="that of an agent")] = None
+    tool_format: Annotated[
+        str | None, typer.Option(help="Tool-call format.", show_default="by the chat template")
+    ] = None
+    draft: options.Draft = "auto"
+    draft_length: options.DraftLengthPolicy = "adaptive"
+    engine: options.Engine = "auto"
+    device: options.Device = None
+    threads: options.Threads = None
+    prompt_cache: options.PromptCache = 2.0
+    temperature: options.Temperature = None
+    seed: options.Seed = None
+    transcript: Annotated[
+        Path | None,
+        typer.Option(
+            help="Append every event to this file, one JSON object a line.",
+            show_default=False,
+            metavar="FILE",
+        ),
+    ] = None
+    stats: Annotated[bool, typer.Option("--stats", help="Print statistics after a task, on stderr.")] = False
+    as_json: options.AsJson = False
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The sampling settings that were given."""
+        return {} if self.temperature is None else {"temperature": self.temperature}
+
+    def check_task(self, task: str | None) -> None:
+        """Raise PromptError for an empty task, or none where it cannot be typed."""
+        if not (task is None and on_terminal(sys.stdin)) and not (task or "").strip():
+            raise PromptError("The task is empty", f'Type one: localspec agent {self.model} "..."')
+        if task is None and self.as_json:
+            raise PromptError("`--json` needs a task", f'Type one: localspec agent {self.model} "..." --json')
+
+    def parts(self) -> Choice:
+        """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting."""
+        from localspec.agent.loop import check_tool_format
+        from localspec.chat import sampling_of
+        from localspec.runtime.choice import Choice
+
+        sampling_of({}, self.sampling)
+        choice = Choice(self.engine, self.draft, self.draft_length, device=self.device, threads=self.threads)
+        choice.check()
+        check_tool_format(self.tool_format)
+        return choice
+
+
+def on_terminal(stream: IO[str] | None) -> bool:
+    """Tell whether a stream is a terminal; a closed one is None."""
+    return stream is not None and stream.isatty()

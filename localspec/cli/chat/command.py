@@ -1,0 +1,122 @@
+"""`localspec chat`: answer a prompt, or hold a conversation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from localspec.cli import console, options
+from localspec.cli.answers import answer_values, describe_file, report
+from localspec.cli.chat.options import DEFAULT_MODEL, ChatOptions
+from localspec.cli.chat.sessions import print_sessions, save
+from localspec.cli.prompt import read_prompt
+
+if TYPE_CHECKING:
+    from localspec.chat import Chat
+    from localspec.runtime.generation import Runtime
+
+HELP = """Answer a prompt, or hold a conversation.
+
+MODEL is a name in the catalogue, a GGUF file, an OpenVINO or Hugging Face folder, or hf:OWNER/NAME; it is
+downloaded when missing. With a PROMPT, or with text on stdin, the command answers once; otherwise it starts a
+conversation: Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands."""
+EPILOG = """Examples:
+
+  localspec chat smollm2-135m "What is the capital of France?"
+
+  cat app.py | localspec chat qwen2.5-coder-1.5b "Explain this" --stats
+
+  localspec chat ./model.gguf "..." --draft ngram:longest=4 --draft-length fixed:tokens=3 --json"""
+
+
+@options.command
+def chat(given: ChatOptions) -> None:
+    """Check the options, then answer, converse, or list the saved conversations."""
+    if given.list_sessions:
+        given.check_listing()
+        print_sessions(given.as_json)
+        return
+    given = given.with_prompt_first()
+    text = read_prompt(given.prompt)
+    given.check(text)
+    run(given, text)
+
+
+def run(given: ChatOptions, text: str | None) -> None:
+    """Load the model, then answer `text`, or hold a conversation when it is None."""
+    from localspec.cli.talk import attach, loop
+    from localspec.cli.talk.state import Talk
+    from localspec.library import Library, Terminal
+    from localspec.runtime.generation import Runtime
+    from localspec.state.conversations import Sessions
+
+    constraint = given.constraint()
+    choice = given.parts(constraint)
+    files = list(map(attach.read, given.file or ()))
+    library = Library()
+    sessions = Sessions(library.home / "sessions.db")
+    name, saved_model, messages = sessions.found(given.session, latest=given.continue_latest)
+    model = given.model or saved_model or DEFAULT_MODEL
+    with Terminal() as progress:
+        runtime = Runtime.load(
+            model, choice, library, progress, prompt_cache_bytes=int(1e9 * given.prompt_cache)
+        )
+    for file in files:
+        describe_file(file, runtime)
+    conversation = make_chat(runtime, given, constraint)
+    if messages:
+        conversation.messages = messages
+        conversation.system = given.system or conversation.system
+    if text is None:
+        markdown = sys.stdout.isatty() and console.coloured() and constraint is None
+        talk = Talk(conversation, model, choice, library, sessions, name, given.stats, markdown=markdown)
+        talk.files = files
+        loop.begin(talk)
+        return
+    try:
+        answer_once(conversation, attach.together(text, files), stats=given.stats, as_json=given.as_json)
+    finally:
+        if name and conversation.turns:
+            save(sessions, name, model, conversation)
+
+
+def make_chat(runtime: Runtime, given: ChatOptions, constraint: str | None) -> Chat:
+    """Return the conversation that the options describe, without turns."""
+    from localspec.chat import Chat, sampling_of
+
+    conversation = Chat(
+        runtime,
+        sampling=sampling_of(runtime.model.sampling_defaults(), given.sampling),
+        system=given.system,
+        raw=given.raw,
+        seed=given.seed,
+        max_tokens=given.max_tokens,
+        stop=given.stop or (),
+        grammar=constraint,
+        thinking=given.think,
+    )
+    if conversation.note:
+        console.say(conversation.note)
+    return conversation
+
+
+def answer_once(conversation: Chat, text: str, *, stats: bool, as_json: bool) -> None:
+    """Print one answer."""
+    from localspec.cli.talk.screen import stream, writer
+
+    answer, steps = conversation.ask(text)
+    if as_json:
+        with closing(steps):
+            for _ in steps:
+                pass
+        values, message = answer_values(answer, conversation.runtime), conversation.messages[-1]
+        if reasoning := message.get("reasoning_content"):
+            values |= {"text": message["content"], "reasoning": reasoning}
+        print(json.dumps(values, ensure_ascii=False))
+    else:
+        out = writer(sys.stdout, markdown=False, thoughts=True)
+        for _ in stream(steps, out, thinking=conversation.splitter()):
+            pass
+    report(answer, conversation, stats)

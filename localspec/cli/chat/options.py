@@ -1,0 +1,226 @@
+"""The options of `localspec chat`, and the checks that need no model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import options
+from localspec.errors import BadValue, EmptyPrompt, PromptError
+
+if TYPE_CHECKING:
+    from localspec.runtime.choice import Choice
+
+DEFAULT_MODEL = "smollm2-135m"
+SAMPLING = (
+    *("temperature", "top_k", "top_p", "min_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """Arguments and options of `localspec chat`, in the order of its help."""
+
+    model: Annotated[str | None, typer.Argument(help="Model that answers.", show_default=DEFAULT_MODEL)] = (
+        None
+    )
+    prompt: Annotated[str | None, typer.Argument(help="Prompt to answer.", show_default=False)] = None
+    draft: options.Draft = "auto"
+    draft_length: options.DraftLengthPolicy = "adaptive"
+    verifier: Annotated[str, typer.Option(help="How drafted tokens are verified: exact or rejection.")] = (
+        "exact"
+    )
+    decoding: Annotated[
+        str,
+        typer.Option(
+            help="Decoding method: standard, or one that changes the text: contrastive:alpha=0.6,k=4."
+        ),
+    ] = "standard"
+    engine: options.Engine = "auto"
+    device: options.Device = None
+    threads: options.Threads = None
+    prompt_cache: options.PromptCache = 2.0
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Maximum tokens of an answer.", show_default="the context")
+    ] = None
+    temperature: options.Temperature = None
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample from the k most likely tokens.", show_default="the model's")
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            help="Sample from the most likely tokens of this total probability.", show_default="the model's"
+        ),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            help="Minimum probability, as a share of the most likely token's.", show_default="the model's"
+        ),
+    ] = None
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(
+            help="Above 1, makes tokens of the prompt and answer less likely.", show_default="the model's"
+        ),
+    ] = None
+    presence_penalty: Annotated[
+        float | None,
+        typer.Option(
+            help="Logits to take off each token that the answer has already.", show_default="the model's"
+        ),
+    ] = None
+    frequency_penalty: Annotated[
+        float | None,
+        typer.Option(
+            help="Logits to take off a token for each time the answer has it.", show_default="the model's"
+        ),
+    ] = None
+    seed: options.Seed = None
+    system: Annotated[str | None, typer.Option(help="System prompt.", show_default=False)] = None
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop before this text; may be repeated.", show_default=False)
+    ] = None
+    json_schema: Annotated[
+        Path | None,
+        typer.Option(help="Constrain the answer to JSON of this schema.", show_default=False, metavar="FILE"),
+    ] = None
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            help="Constrain the answer to this grammar, Lark or GBNF.", show_default=False, metavar="FILE"
+        ),
+    ] = None
+    think: Annotated[
+        bool | None,
+        typer.Option(
+            "--think/--no-think", help="Turn the model's thinking on or off.", show_default="the model's"
+        ),
+    ] = None
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help="Attach this text file; may be repeated.", show_default=False),
+    ] = None
+    continue_latest: Annotated[
+        bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
+    ] = False
+    session: Annotated[
+        str | None,
+        typer.Option(help="Continue this conversation, or start it.", show_default=False, metavar="NAME"),
+    ] = None
+    list_sessions: Annotated[bool, typer.Option("--list", help="List the saved conversations.")] = False
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompt itself, without a chat template.")
+    ] = False
+    stats: Annotated[bool, typer.Option("--stats", help="Print statistics after each answer, on stderr.")] = (
+        False
+    )
+    as_json: options.AsJson = False
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The sampling settings that were given."""
+        values = {name: getattr(self, name) for name in SAMPLING}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def with_prompt_first(self) -> ChatOptions:
+        """Return options in which a lone question is the prompt: a continued conversation has its model."""
+        continues = self.continue_latest or self.session
+        if continues and self.prompt is None and is_question(self.model):
+            return replace(self, model=None, prompt=self.model)
+        return self
+
+    def check_listing(self) -> None:
+        """Raise BadValue for an option that does nothing beside `--list`."""
+        others = {
+            "MODEL": self.model,
+            "PROMPT": self.prompt,
+            "--file": self.file,
+            "--session": self.session,
+            "--continue": self.continue_latest,
+        }
+        for shown, value in others.items():
+            if value:
+                raise BadValue(f"`--list` stands alone, without `{shown}`", f"Leave `{shown}` out")
+
+    def check(self, text: str | None) -> None:
+        """Raise PromptError or BadValue for a prompt `text` or options that exclude each other."""
+        if text is not None and not text.strip():
+            raise EmptyPrompt
+        if text is None and self.as_json:
+            raise PromptError(
+                "`--json` needs a prompt",
+                f'Type one: localspec chat {self.model or DEFAULT_MODEL} "..." --json',
+            )
+        if self.continue_latest and self.session is not None:
+            raise BadValue("`--continue` and `--session` exclude each other", "Leave one of them out")
+        if self.raw:
+            self._check_raw()
+
+    def _check_raw(self) -> None:
+        """Raise PromptError for an option that needs a chat template."""
+        if self.system:
+            raise PromptError(
+                "`--raw` has no place for `--system`", "Write it into the prompt, or leave `--raw` out"
+            )
+        if self.think is not None:
+            shown = "--think" if self.think else "--no-think"
+            raise PromptError(f"`--raw` has no place for `{shown}`", f"Leave `{shown}` out, or `--raw`")
+
+    def constraint(self) -> str | None:
+        """Return the grammar that constrains the answers; raises BadValue for a file that holds none."""
+        from localspec.output.grammar import read_grammar, read_schema
+
+        if self.json_schema and self.grammar:
+            raise BadValue("`--json-schema` and `--grammar` exclude each other", "Leave one of them out")
+        if self.json_schema:
+            return read_schema(self.json_schema)
+        return read_grammar(self.grammar) if self.grammar else None
+
+    def parts(self, constraint: str | None) -> Choice:
+        """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting.
+
+        A tuned setting takes their place only when none was chosen.
+        """
+        from localspec.chat import sampling_of
+        from localspec.runtime.choice import STANDARD, Choice
+
+        sampling_of({}, self.sampling | {"temperature": self.sampling.get("temperature", 1.0)})
+        choice = Choice(
+            self.engine,
+            self.draft,
+            self.draft_length,
+            self.verifier,
+            self.device,
+            self.threads,
+            self.decoding,
+        )
+        choice = replace(choice, tuned=choice == Choice())
+        choice.check()
+        if choice.decoding != STANDARD:
+            self._check_decoding(constraint)
+        return choice
+
+    def _check_decoding(self, constraint: str | None) -> None:
+        """Raise BadValue for an option that does nothing beside a decoding that draws no tokens."""
+        idle = [*self.sampling, *(["seed"] if self.seed is not None else [])]
+        if idle:
+            shown = f"--{idle[0].replace('_', '-')}"
+            raise BadValue(
+                f"`{shown}` does nothing beside `--decoding {self.decoding}`, which does not sample",
+                f"Leave `{shown}` out",
+            )
+        if constraint:
+            raise BadValue(
+                f"`--decoding {self.decoding}` follows no schema or grammar", "Leave one of them out"
+            )
+
+
+def is_question(word: str | None) -> bool:
+    """Tell whether the argument in the model's place is a question: several words, and no file."""
+    return word is not None and len(word.split()) > 1 and not Path(word).exists()

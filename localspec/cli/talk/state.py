@@ -1,0 +1,53 @@
+"""A conversation on a terminal: its chat, how it is shown, and where it is saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from localspec.cli import console
+from localspec.errors import StorageError
+
+if TYPE_CHECKING:
+    from localspec.chat import Chat
+    from localspec.cli.talk.attach import Attached
+    from localspec.core.types import Step
+    from localspec.library import Library
+    from localspec.runtime.choice import Choice
+    from localspec.runtime.generation import Answer
+    from localspec.state.conversations import Sessions
+
+
+@dataclass
+class Talk:
+    """A chat with the choices and the display settings that commands change."""
+
+    chat: Chat
+    model: str
+    choice: Choice
+    library: Library
+    sessions: Sessions
+    name: str | None  # of the saved conversation, None until it is saved
+    stats: bool = False
+    show_reasoning: bool = True
+    markdown: bool = False
+    files: list[Attached] = field(default_factory=list)  # for the next question
+    last_answer: Answer | None = None
+    steps: list[Step] = field(default_factory=list)  # of the last answer
+    saving: bool = True
+    over: bool = False
+
+    def save(self, partial: str = "") -> None:
+        """Save the conversation with a `partial` answer; if that fails, say so and stop saving."""
+        if not self.saving:
+            return
+        messages = [*self.chat.messages, *([self.chat.message(partial)] if partial else [])]
+        try:
+            name = self.name or self.sessions.begin(self.model)
+            self.name = self.sessions.write(name, self.model, messages)
+            if self.name != name:
+                console.say(f"`{name}` was continued elsewhere: this one is saved as `{self.name}`")
+        except StorageError as error:
+            self.saving = False
+            console.say("This conversation is not saved:")
+            console.show(error)
