@@ -15,7 +15,7 @@ CLASSES = ["code-write", "code-edit", "tools", "summary", "math", "prose"]
 
 
 def test_every_shipped_suite_has_distinct_prompts() -> None:
-    assert suites.names() == sorted([*OWN, "drafters", "peers"])
+    assert suites.names() == sorted([*OWN, "baselines", "drafters"])
     every = [prompt for name in OWN for prompt in suites.load(name)]
     assert len({prompt.turns for prompt in every if prompt.suite != "quick"}) == len(every) - 12
     for name in suites.names():
@@ -26,13 +26,13 @@ def test_every_shipped_suite_has_distinct_prompts() -> None:
     assert all(len(prompt.turns) == 3 for prompt in suites.load("chat"))
 
 
-@pytest.mark.parametrize(("name", "most"), [("drafters", 4), ("peers", 2)])
-def test_a_mixed_suite_is_the_first_prompts_of_each_class(name: str, most: int) -> None:
+@pytest.mark.parametrize(("name", "count"), [("drafters", 4), ("baselines", 2)])
+def test_a_mixed_suite_is_the_first_prompts_of_each_class(name: str, count: int) -> None:
     found = suites.load(name)
-    assert [prompt.kind for prompt in found] == [kind for kind in CLASSES for _ in range(most)]
+    assert [prompt.kind for prompt in found] == [kind for kind in CLASSES for _ in range(count)]
     assert {prompt.suite for prompt in found} == {name}
     edits = [prompt.turns for prompt in found if prompt.kind == "code-edit"]
-    assert edits == [one.turns for one in suites.load("code-edit")[:most]]
+    assert edits == [one.turns for one in suites.load("code-edit")[:count]]
 
 
 def test_a_file_may_have_prompts_and_messages(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner
     found.keep(tuning)
     kept = tuned.read(model_of(home))
     assert kept is not None
-    assert kept["gain"] == tuning.speed_up.value
+    assert kept["speedup"] == tuning.speed_up.value
     used = Runtime.load(models.SMALL, Choice(tuned=True), Library(home), Silent())
     assert str(used.draft_spec) == "suffix"
     assert used.tuned == tuning.speed_up.value

@@ -1,9 +1,9 @@
 """Keep bench's reports in docs/measured and their tables in docs/performance.md.
 
-    python tests/perf/document.py NAME REPORT.json    keep a report, without its single answers, as NAME
-    python tests/perf/document.py                     write the tables of all that are kept
+    python tests/perf/document.py NAME REPORT.json    keep a report, without its runs, as NAME
+    python tests/perf/document.py                     write the tables of all reports
 
-A table stands between `<!-- bench: NAME -->` and `<!-- end -->`; what is between them is generated.
+The text between `<!-- bench: NAME -->` and `<!-- end -->` is generated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Values = dict[str, Any]
 
 
 def kept(report: Values) -> Values:
-    """Return a report without its runs and without the places of its files: what the tables need."""
+    """Return a report without its runs and the folders of its files."""
     text = json.dumps({key: value for key, value in report.items() if key != "runs"})
     for word in report["command"]:
         if "/" in word:
@@ -49,16 +49,16 @@ def table(report: Values) -> str:
         f"{report['model']['name']} ({report['model']['precision']}) on `{engine['spec']}`,"
         f" {engine['device']};"
         f" {machine['model']}, {machine['cores']} cores; {report['created'][:10]}.",
-        f"{options['prompts']} prompts, {options['repeat']} repetitions by turns,"
+        f"{options['prompts']} prompts, {options['repeat']} repetitions in turns,"
         f" at most {options['tokens']} tokens; parity checked first.",
         "",
-        "| | tokens/s | speed-up | 95 % interval | tokens a pass | guesses that stood |",
+        "| | tokens/s | speed-up | 95 % interval | tokens per pass | accepted |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in report["summary"]:
         lines.append(_row(f"**{row['backend']}**", row))
         if len(row["classes"]) > 1:
-            lines += [_row(f"{one['suite']}: {one['class']}", one) for one in row["classes"]]
+            lines += [_row(f"{part['suite']}: {part['class']}", part) for part in row["classes"]]
     lines += [f"| {one['name']} | {one['failed']} | | | | |" for one in report["backends"] if one["failed"]]
     lines += [f"| {name} | {why} | | | | |" for name, why in report["absent"].items()]
     return "\n".join(lines) + "\n"
@@ -69,7 +69,7 @@ def _row(name: str, row: Values) -> str:
     cells = [
         name,
         f"{rate['median']:.1f}" if rate else "",
-        f"{ratio['value']:.2f}" if ratio else "" if row["same_text"] else "other text",
+        f"{ratio['value']:.2f}" if ratio else "" if row["same_text"] else "different text",
         f"{ratio['low']:.2f} to {ratio['high']:.2f}" if ratio else "",
         f"{row['tokens_per_pass']:.2f}" if row["tokens_per_pass"] else "",
         f"{row['accepted'] / row['drafted']:.0%}" if row["drafted"] else "",
@@ -78,7 +78,7 @@ def _row(name: str, row: Values) -> str:
 
 
 def written(text: str) -> str:
-    """Return the text of docs/performance.md with the tables of the reports that are kept."""
+    """Return the text of docs/performance.md with the tables of all reports."""
 
     def filled(place: re.Match[str]) -> str:
         report = json.loads((MEASURED / f"{place['name']}.json").read_text("utf-8"))
