@@ -1,7 +1,7 @@
-"""Plans become models in the library: a draft for a target, or a model in fewer bits."""
+"""Build models: a draft for a target, or a model in fewer bits."""
 
 from localspec.build.context import CalibrationPrompt
 from localspec.build.exporting import export
-from localspec.build.pipeline import Plan, build, card
+from localspec.build.pipeline import BuildPlan, build, card
 
-__all__ = ["CalibrationPrompt", "Plan", "build", "card", "export"]
+__all__ = ["BuildPlan", "CalibrationPrompt", "build", "card", "export"]

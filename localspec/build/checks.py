@@ -1,4 +1,4 @@
-"""Is a model that was built sound, and what is it worth? Nothing that is not sound gets into the library."""
+"""Check that a built model works, and measure what it gains; only then it is added to the library."""
 
 from __future__ import annotations
 
@@ -12,67 +12,66 @@ from numpy.typing import NDArray
 
 from localspec import plugins
 from localspec.build.context import CONTEXT, Workspace
-from localspec.core.contracts import Drafter, Engine
+from localspec.core.contracts import Drafter, DraftModel, Engine
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.core.rewind_check import rewind_fault
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import LazyGuess, Logits, Step, Tokens
-from localspec.drafting.agreement import Agreed, answered
-from localspec.drafting.build_step import Artifact, Text
-from localspec.drafting.pass_costs import by_turns, pass_milliseconds, seconds
-from localspec.drafting.speedup import worth
+from localspec.drafting.agreement import Agreement, answer_logits
+from localspec.drafting.build_step import Artifact, TargetText
+from localspec.drafting.pass_costs import compared_pass_milliseconds, pass_milliseconds, pass_seconds
+from localspec.drafting.speedup import best_speedup
 from localspec.errors import BrokenModel
 from localspec.library import Model, compiled_folder
 from localspec.runtime.choice import OFF
 from localspec.runtime.generation import Runtime, greedy
 
-SANE, SANE_DRAFT = 1.5, 10.0  # times the source's perplexity at most: beyond it a model talks nonsense
-KEPT_OUT = -60000.0  # logits below it are of tokens that a draft never guesses
-RACED = 8  # texts that a draft races over at most: all of them would take half of a build
-WARMING = 8  # tokens of an answer that does not count
-TOLD = ("localspec", "openvino", "nncf", "torch")  # whose versions a card has
+MAX_RATIO, MAX_DRAFT_RATIO = 1.5, 10.0  # perplexity over the source's: beyond it a model is broken
+REMOVED = -60000.0  # logits below it are of tokens that were trimmed from the head
+MAX_TEXTS = 8  # texts of a speed-up measurement: all of them would take half of a build
+WARM_UP = 8  # tokens of an answer that is not measured
+VERSIONED = ("localspec", "openvino", "nncf", "torch")  # packages whose versions a card lists
 
 
-def check(made: Artifact, source: Model, site: Workspace, *, draft: bool) -> dict[str, Any]:
-    """Return the card of what was `made` of `source`: what it agrees with, costs, promises and gives.
+def evaluate(artifact: Artifact, source: Model, context: Workspace, *, draft: bool) -> dict[str, Any]:
+    """Return the card of a built model: its agreement, costs, and predicted and measured speed-up.
 
-    A `draft` races against plain decoding. Raises BrokenModel for what is no language model, or cannot take
-    guesses back.
+    The speed-up is measured for a `draft` only. Raises BrokenModel if the perplexity is too high or a rewind
+    leaves traces.
     """
-    site.step("Checking what was made")
-    texts = site.texts()
-    _, before = judged(texts, reader(site.engine(source)))
+    context.step("Checking the built model")
+    texts = context.target_texts()
+    _, perplexity_before = agreement_and_perplexity(texts, logits_reader(context.engine(source)))
     try:
-        engine = site.engine_of(made)
+        engine = context.engine_of(artifact)
         if fault := rewind_fault(engine.session(), engine.vocab):
-            raise BrokenModel(f"It cannot take guesses back: {fault}")
-        stood, after = judged(texts, reader(engine))
-        ratio = after / before
-        if not ratio <= (SANE_DRAFT if draft else SANE):
+            raise BrokenModel(f"The built model cannot rewind: {fault}")
+        agreement, perplexity = agreement_and_perplexity(texts, logits_reader(engine))
+        ratio = perplexity / perplexity_before
+        if not ratio <= (MAX_DRAFT_RATIO if draft else MAX_RATIO):
             raise BrokenModel(
-                f"It is no language model any more: its perplexity is {ratio:.1f} times that before",
-                "Keep more layers",
+                f"The build broke the model: its perplexity rose {ratio:.1f} times", "Keep more layers"
             )
-        runtime = site.runtime(OFF) if draft else None
-        passes, own = _costs(site, engine, runtime)
-        promised = worth(stood, own[:2], passes)
-        found = dict(made.facts) | {
-            "agreement": _share(stood),
-            "agreement_by_class": _by_class(site.kinds(), stood),
-            "cost_ratio": round(own[0] / passes[0], 4),
-            "predicted": promised._asdict(),
+        runtime = context.runtime(OFF) if draft else None
+        target_seconds, draft_seconds = _pass_seconds(context, engine, runtime)
+        predicted = best_speedup(agreement, draft_seconds[:2], target_seconds)
+        card = dict(artifact.facts) | {
+            "agreement": _share(agreement),
+            "agreement_by_class": _by_class(context.kinds(), agreement),
+            "cost_ratio": round(draft_seconds[0] / target_seconds[0], 4),
+            "predicted": predicted._asdict(),
             "perplexity_ratio": round(ratio, 4),
-            "versions": {name: number for name in TOLD if (number := _version(name))},
+            "versions": {name: number for name in VERSIONED if (number := _version(name))},
         }
-        if runtime and promised.depth:
-            site.step("Racing the draft against plain decoding")
-            found["adaptive"] = raced(runtime, engine, promised.depth, texts)
+        if runtime and predicted.draft_length:
+            context.step("Measuring the speed-up over plain decoding")
+            card["measured"] = measure_speedup(runtime, engine, predicted.draft_length, texts)
     finally:
-        shutil.rmtree(compiled_folder(made.folder), ignore_errors=True)
-    return found
+        shutil.rmtree(compiled_folder(artifact.folder), ignore_errors=True)
+    return card
 
 
-def reader(engine: Engine) -> Callable[[Tokens], Logits]:
+def logits_reader(engine: Engine) -> Callable[[Tokens], Logits]:
     """Return a function from a text to an engine's logits [tokens, vocab] of it."""
     session = engine.session()
 
@@ -83,74 +82,88 @@ def reader(engine: Engine) -> Callable[[Tokens], Logits]:
     return read
 
 
-def judged(texts: Sequence[Text], read: Callable[[Tokens], Logits]) -> tuple[Agreed, float]:
-    """Tell for each answered token whether it is the likeliest, and return the perplexity of the answers.
+def agreement_and_perplexity(
+    texts: Sequence[TargetText], read: Callable[[Tokens], Logits]
+) -> tuple[Agreement, float]:
+    """Return for each answer token whether it is the likeliest, and the perplexity of the answers.
 
-    That is exp of the mean loss; tokens that are never guessed are left out.
+    The perplexity is exp of the mean loss, without tokens that were trimmed from the head.
     """
-    stood: Agreed = []
+    agreement: Agreement = []
     losses: list[float] = []
-    for answer, rows in answered(texts, read):
-        each, likeliest = np.arange(len(rows)), rows.argmax(axis=1)
-        chosen, highest = rows[each, answer], rows[each, likeliest]
-        stood.append(likeliest == answer)
-        sums = np.log(np.exp(rows - highest[:, None]).sum(axis=1)) + highest
-        losses += (sums - chosen)[chosen > KEPT_OUT].tolist()
-    return stood, float(np.exp(np.mean(losses)))
+    for answer, logits in answer_logits(texts, read):
+        rows, likeliest = np.arange(len(logits)), logits.argmax(axis=1)
+        of_answer, highest = logits[rows, answer], logits[rows, likeliest]
+        agreement.append(likeliest == answer)
+        sums = np.log(np.exp(logits - highest[:, None]).sum(axis=1)) + highest
+        losses += (sums - of_answer)[of_answer > REMOVED].tolist()
+    return agreement, float(np.exp(np.mean(losses)))
 
 
-def raced(runtime: Runtime, engine: Engine, depth: int, texts: Sequence[Text]) -> dict[str, Any]:
-    """Return how many times as fast the target answers with `depth` guesses a round of a draft's `engine`.
+def measure_speedup(
+    runtime: Runtime, engine: Engine, draft_length: int, texts: Sequence[TargetText]
+) -> dict[str, Any]:
+    """Return the measured speed of the target with a draft's `engine`, relative to plain decoding.
 
-    Plain and drafted answers take turns, text by text, after a few tokens of the first one to warm up. Target
-    and draft read prompts before the clock starts. Of many texts some are taken, as far apart as may be.
+    Plain and drafted answers take turns, text by text, after a few tokens of the first text as a warm-up.
+    Prompts are read before the clock starts. At most MAX_TEXTS evenly spaced texts are used.
     """
-    texts = texts[:: -(-len(texts) // RACED)]
-    none = plugins.parse("drafters", "none").make(runtime.target)
-    drafter = plugins.parse("drafters", "draft_model:name=draft").make(runtime.target, engine, runtime.engine.vocab)
-    spent = {"plain": 0.0, "drafted": 0.0}
-    other = 0
+    texts = texts[:: -(-len(texts) // MAX_TEXTS)]
+    plain = plugins.parse("drafters", "none").make(runtime.target)
+    draft = plugins.parse("drafters", "draft_model:name=draft")
+    drafted = draft.make(runtime.target, DraftModel(engine, runtime.engine.vocab))
+    seconds = {"plain": 0.0, "drafted": 0.0}
+    different = 0
     for number, (prompt, answer) in enumerate([texts[0], *texts]):
         answers = {}
-        for name, one in (("plain", none), ("drafted", drafter)):
-            _read(one, prompt[:-1])
-            room = len(answer) if number else min(WARMING, len(answer))
-            steps = greedy(runtime, prompt, one, guesses=depth, max_new_tokens=room)
-            spent[name] += _seconds(steps) if number else 0.0
-            answers[name] = [token for last in steps for token in last.tokens]
-        parted = first_difference(
+        for name, drafter in (("plain", plain), ("drafted", drafted)):
+            _read_prompt(drafter, prompt[:-1])
+            max_new_tokens = len(answer) if number else min(WARM_UP, len(answer))
+            steps = greedy(runtime, prompt, drafter, guesses=draft_length, max_new_tokens=max_new_tokens)
+            seconds[name] += _seconds(steps) if number else 0.0
+            answers[name] = [token for step in steps for token in step.tokens]
+        difference = first_difference(
             answers["plain"], answers["drafted"], engine=runtime.engine, prompt=prompt, tolerance=ROUNDED
         )
-        other += bool(number and parted and not parted.tie)
-    speed_up = spent["plain"] / spent["drafted"]
-    return {"depth": depth, "speed_up": round(speed_up, 4), "texts": len(texts), "other_texts": other}
+        different += bool(number and difference and not difference.tie)
+    return {
+        "draft_length": draft_length,
+        "speed_up": round(seconds["plain"] / seconds["drafted"], 4),
+        "texts": len(texts),
+        "different_texts": different,
+    }
 
 
-def _costs(site: Workspace, engine: Engine, target: Runtime | None) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the seconds of passes over 1, 2, ... tokens of target and `engine`, by turns if it may be."""
+def _pass_seconds(
+    context: Workspace, engine: Engine, target: Runtime | None
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the seconds of passes over 1, 2, ... tokens of the target and of `engine`.
+
+    They take turns if the target is loaded.
+    """
     if target is None:
-        return site.passes(), seconds(pass_milliseconds(engine, CONTEXT))
-    passes, own = by_turns([target.engine, engine], CONTEXT)
-    return seconds(passes), seconds(own)
+        return context.target_pass_seconds(), pass_seconds(pass_milliseconds(engine, CONTEXT))
+    of_target, of_engine = compared_pass_milliseconds([target.engine, engine], CONTEXT)
+    return pass_seconds(of_target), pass_seconds(of_engine)
 
 
-def _read(drafter: Drafter, tokens: Tokens) -> None:
-    step = next(iter(drafter.propose(tokens, Sampler(Sampling()))), None)
-    if isinstance(step, LazyGuess):
-        step.draw()
+def _read_prompt(drafter: Drafter, tokens: Tokens) -> None:
+    guess = next(iter(drafter.propose(tokens, Sampler(Sampling()))), None)
+    if isinstance(guess, LazyGuess):
+        guess.draw()
 
 
 def _seconds(steps: Sequence[Step]) -> float:
-    return sum(last.draft_seconds + last.target_seconds for last in steps)
+    return sum(step.draft_seconds + step.target_seconds for step in steps)
 
 
-def _share(stood: Sequence[NDArray[np.bool_]]) -> float:
-    return round(float(np.concatenate(list(stood)).mean()), 4)
+def _share(agreement: Sequence[NDArray[np.bool_]]) -> float:
+    return round(float(np.concatenate(list(agreement)).mean()), 4)
 
 
-def _by_class(kinds: Sequence[str], stood: Sequence[NDArray[np.bool_]]) -> dict[str, float]:
-    of = {kind: [one for other, one in zip(kinds, stood, strict=True) if other == kind] for kind in kinds}
-    return {kind: _share(found) for kind, found in of.items()}
+def _by_class(kinds: Sequence[str], agreement: Sequence[NDArray[np.bool_]]) -> dict[str, float]:
+    texts = list(zip(kinds, agreement, strict=True))
+    return {kind: _share([of_text for other, of_text in texts if other == kind]) for kind in kinds}
 
 
 def _version(name: str) -> str | None:

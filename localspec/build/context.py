@@ -1,4 +1,4 @@
-"""What the steps of one build ask for: texts of the target, its costs, its words."""
+"""The context of one build: texts of the target, its pass costs, prompts and folders."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from localspec import plugins
 from localspec.core.contracts import Engine
 from localspec.core.sampler import Sampling
 from localspec.core.types import Tokens
-from localspec.drafting.build_step import Artifact, Text
-from localspec.drafting.pass_costs import pass_milliseconds, seconds
+from localspec.drafting.build_step import Artifact, TargetText
+from localspec.drafting.pass_costs import pass_milliseconds, pass_seconds
 from localspec.errors import ModelError
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.library import Library, Manifest, Model, Progress, storage
@@ -22,13 +22,13 @@ from localspec.runtime.choice import HYBRID, OFF, Choice
 from localspec.runtime.generation import Runtime
 from localspec.state import probes
 
-ANSWER = 96  # tokens of an answer that the target writes for calibration
-CONTEXT = 64  # tokens before passes whose costs are measured
-JUDGED = 24  # prompts whose answers judge a draft; what is behind them teaches it
+MAX_ANSWER = 96  # tokens of a text that the target writes
+CONTEXT = 64  # tokens before the passes whose costs are measured
+EVALUATED = 24  # prompts whose answers evaluate a draft; further ones train it
 PLAN, TEXTS = "plan.json", "texts.json"
 WEIGHTS = "weights"
-MARK = "\x02here\x03"  # stands for a user's words in a template
-USERS = (  # what makes a model invent one kind of user's words or another's
+MARK = "\x02here\x03"  # stands for a user's message in a template
+SYSTEM_PROMPTS = (  # make a model invent messages of several kinds of user
     "",
     "The user asks for functions, programs and scripts.",
     "The user pastes code and asks for a change to it. The answer is the whole code.",
@@ -41,14 +41,14 @@ USERS = (  # what makes a model invent one kind of user's words or another's
 
 
 class CalibrationPrompt(NamedTuple):
-    """A prompt, and the class that its answer counts for."""
+    """A prompt, and the class under which its answer is reported."""
 
     kind: str
     text: str
 
 
 class Workspace:
-    """A build as its steps see it: what is found out about the target is found out once and kept."""
+    """Implements BuildContext: facts about the target are measured once and kept in the work folder."""
 
     def __init__(
         self,
@@ -57,147 +57,150 @@ class Workspace:
         prompts: Sequence[CalibrationPrompt],
         library: Library,
         progress: Progress,
-        kept: Path,
+        work_folder: Path,
         engine: str = "openvino",
     ) -> None:
         self._engine = engine
         self._models = {"target": target, "source": source}
         self._target, self._prompts = target, prompts
-        self._library, self._progress, self._kept = library, progress, kept
+        self._library, self._progress, self._work_folder = library, progress, work_folder
 
     def say(self, line: str) -> None:
-        """Tell the user what was found."""
+        """Show a finding to the user."""
         self._progress.say(line)
 
     def step(self, title: str, total: int | None = None) -> None:
-        """Begin a part of the work, of `total` bytes where that is known."""
+        """Begin a part of the work, of `total` bytes if known."""
         self._progress.step(title, total)
 
-    def once(self, what: str, measure: Callable[[], Any]) -> Any:
-        """Return what `measure` finds, or found in an earlier build of the same plan on this machine."""
-        if what not in self._measured:
-            self._measured[what] = measure()
-            probes.add(self._plan, **{what: self._measured[what]})
-        return self._measured[what]
+    def measured_once(self, what: str, measure: Callable[[], Any]) -> Any:
+        """Return the value of `measure`, kept from an earlier build of the same plan on this machine."""
+        if what not in self._measurements:
+            self._measurements[what] = measure()
+            probes.add(self._plan_key, **{what: self._measurements[what]})
+        return self._measurements[what]
 
     @property
-    def kept(self) -> Path:
+    def work_folder(self) -> Path:
         """The folder of the build."""
-        return self._kept
+        return self._work_folder
 
-    def texts(self) -> Sequence[Text]:
-        """Return the target's greedy answers to the prompts that judge."""
-        return [Text(*found) for found in self._written]
+    def write_target_texts(self) -> None:
+        """Let the target answer the prompts for evaluation, unless it has; measure its passes meanwhile."""
+        file = self._work_folder / TEXTS
+        if not file.is_file():
+            storage.write_atomically(file, json.dumps(self._answers()))
+
+    def target_texts(self) -> Sequence[TargetText]:
+        """Return the target's greedy answers to the prompts for evaluation."""
+        self.write_target_texts()
+        return self._texts
 
     def kinds(self) -> Sequence[str]:
-        """Return the class of each of `texts`."""
-        return [asked.kind for asked in self._prompts[:JUDGED]]
+        """Return the class of each of `target_texts`."""
+        return [prompt.kind for prompt in self._prompts[:EVALUATED]]
 
-    def passes(self) -> Sequence[float]:
+    def target_pass_seconds(self) -> Sequence[float]:
         """Return the seconds of the target's passes over 1, 2, ... 16 tokens."""
-        return seconds(self._passes())
+        return pass_seconds(self._target_pass_milliseconds())
 
     def weights(self, of: str) -> Path:
         """Return the file or folder of the `target` or the `source`; raises UnsupportedModel for none."""
         return self._models[of].path_for("torch", ("safetensors", "gguf"))
 
-    def ends(self) -> Sequence[int]:
+    def stop_tokens(self) -> Sequence[int]:
         """Return the tokens that end an answer of the target."""
         return self._target.stop_tokens()
 
-    def prompts(self) -> Sequence[Tokens]:
-        """Return the prompts behind those that judge, none where the user gave no more."""
+    def training_prompts(self) -> Sequence[Tokens]:
+        """Return the prompts after those for evaluation, none if the user gave no more."""
         return [
-            self._target.encode_chat([{"role": "user", "content": asked.text}])
-            for asked in self._prompts[JUDGED:]
+            self._target.encode_chat([{"role": "user", "content": prompt.text}])
+            for prompt in self._prompts[EVALUATED:]
         ]
 
-    def turns(self) -> Sequence[tuple[Tokens, Tokens]]:
-        """Return what stands around the first turn of some kinds of users; see `turns`."""
-        return turns(self._target)
+    def chat_wrappers(self) -> Sequence[tuple[Tokens, Tokens]]:
+        """Return the tokens around a user's first message, for several kinds of user."""
+        return chat_wrappers(self._target)
 
     def runtime(self, draft: str) -> Runtime:
-        """Return the target in the engine that the build is for."""
+        """Load the target in the engine that the build is for."""
         choice = Choice(engine=self._engine, draft=draft)
         return Runtime.load(self._target.name, choice, self._library, self._progress)
 
     def engine(self, model: Model) -> Engine:
-        """Return a model in the engine that the build is for."""
-        part = plugins.parse("engines", self._engine)
-        made: Engine = part.make(model.path_for(part.name, part.part.made_by.forms))
-        return made
+        """Load a model in the engine that the build is for."""
+        spec = plugins.parse("engines", self._engine)
+        engine: Engine = spec.make(model.path_for(spec.name, spec.part.made_by.forms))
+        return engine
 
-    def engine_of(self, made: Artifact) -> Engine:
-        """Return what was made, in the engine that the build is for."""
-        weights = str(made.facts.get(WEIGHTS, ""))
-        return self.engine(Model("", made.folder, Manifest(name="", source="", weights=weights)))
-
-    @cached_property
-    def _plan(self) -> str:
-        return probes.key((self._kept / PLAN).read_text("utf-8"))
+    def engine_of(self, artifact: Artifact) -> Engine:
+        """Load an artifact in the engine that the build is for."""
+        weights = str(artifact.facts.get(WEIGHTS, ""))
+        return self.engine(Model("", artifact.folder, Manifest(name="", source="", weights=weights)))
 
     @cached_property
-    def _measured(self) -> dict[str, Any]:
-        if found := probes.read(self._plan):
-            self.say("What passes cost is known from an earlier build of this plan")
-        return found
+    def _plan_key(self) -> str:
+        return probes.key((self._work_folder / PLAN).read_text("utf-8"))
 
     @cached_property
-    def _written(self) -> list[tuple[list[int], list[int]]]:
-        file = self._kept / TEXTS
-        if not file.is_file():
-            storage.write_atomically(file, json.dumps(self._answered()))
-        found: list[tuple[list[int], list[int]]] = json.loads(file.read_text("utf-8"))
-        return found
+    def _measurements(self) -> dict[str, Any]:
+        if kept := probes.read(self._plan_key):
+            self.say("Using the pass costs of an earlier build of this plan")
+        return kept
 
-    def _passes(self, runtime: Runtime | None = None) -> dict[str, float]:
-        """Return what the target's passes cost; it is loaded where no `runtime` is given and needed."""
+    @cached_property
+    def _texts(self) -> list[TargetText]:
+        return [TargetText(*text) for text in json.loads((self._work_folder / TEXTS).read_text("utf-8"))]
+
+    def _target_pass_milliseconds(self, runtime: Runtime | None = None) -> dict[str, float]:
+        """Return the cost of the target's passes, measured in `runtime` or, if that is None, in a new one."""
 
         def measure() -> dict[str, float]:
             return pass_milliseconds((runtime or self.runtime(OFF)).engine, CONTEXT)
 
-        found: dict[str, float] = self.once("passes", measure)
-        return found
+        milliseconds: dict[str, float] = self.measured_once("passes", measure)
+        return milliseconds
 
-    def _answered(self) -> Sequence[tuple[Tokens, Tokens]]:
-        """Let the target answer; measure its passes while it is there."""
+    def _answers(self) -> Sequence[tuple[Tokens, Tokens]]:
+        """Let the target answer the prompts, and measure its passes while it is loaded."""
         runtime, texts = self.runtime(HYBRID), []  # a draft model would take memory
-        judged = self._prompts[:JUDGED]
-        for number, asked in enumerate(judged, 1):
-            self._progress.step(f"{self._target.name} answers prompt {number} of {len(judged)}")
-            tokens = runtime.question(asked.text)
-            answer, steps = runtime.answer(tokens, sampling=Sampling(), max_tokens=ANSWER)
+        prompts = self._prompts[:EVALUATED]
+        for number, prompt in enumerate(prompts, 1):
+            self._progress.step(f"{self._target.name} answers prompt {number} of {len(prompts)}")
+            tokens = runtime.question(prompt.text)
+            answer, steps = runtime.answer(tokens, sampling=Sampling(), max_tokens=MAX_ANSWER)
             for _ in steps:
                 pass
             texts.append((tokens, answer.token_ids))
-        self._passes(runtime)
+        self._target_pass_milliseconds(runtime)
         return texts
 
 
-def turns(model: Model) -> list[tuple[list[int], list[int]]]:
-    """Return the tokens before and behind a user's first turn, for each kind of user.
+def chat_wrappers(model: Model) -> list[tuple[list[int], list[int]]]:
+    """Return the tokens before and after a user's first message, for each of SYSTEM_PROMPTS.
 
-    Before it stands what makes the model invent such a user's words; behind it what makes it answer. Where it
-    has no template, a text begins and goes on.
+    The tokens before make the model invent a message, those after make it answer. A model without a chat
+    template gets its first tokens and nothing.
     """
     template, tokenizer = model.template(), model.tokenizer()
     if template is None:
         return [(model.first_tokens() or model.stop_tokens()[:1], [])]
 
-    def tokens(text: str) -> list[int]:
-        found: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-        return found
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return tokens
 
-    behind = tokens(_around(template, "")[1])
-    found = []
-    for kind in USERS:
+    after = encode(_around_message(template, "")[1])
+    wrappers = []
+    for prompt in SYSTEM_PROMPTS:
         with suppress(ModelError):  # a template without system messages
-            found.append((tokens(_around(template, kind)[0]), behind))
-    return found
+            wrappers.append((encode(_around_message(template, prompt)[0]), after))
+    return wrappers
 
 
-def _around(template: ChatTemplate, system: str) -> tuple[str, str]:
-    """Return what a template puts before and behind a user's words."""
+def _around_message(template: ChatTemplate, system: str) -> tuple[str, str]:
+    """Return what a template puts before and after a user's message."""
     messages = [{"role": "system", "content": system}] if system else []
-    before, _, behind = template.render([*messages, {"role": "user", "content": MARK}]).partition(MARK)
-    return before, behind
+    before, _, after = template.render([*messages, {"role": "user", "content": MARK}]).partition(MARK)
+    return before, after

@@ -1,4 +1,4 @@
-"""A model of the library is written as files for other engines and programs, in a process of its own."""
+"""Write a model of the library as files for other programs, in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,46 +17,51 @@ from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
 from localspec.formats.model_file import count_parameters
 from localspec.library import Library, Model, Progress, storage
 
-FLOAT, HALF = 4, 2  # bytes of a weight
+FLOAT32, FLOAT16 = 4, 2  # bytes per weight
 
 
 def parent_of(model: Model, library: Library) -> Model:
-    """Return the model whose weights `model` was cut from, itself for one that was not built here.
+    """Return the model that holds the original weights of `model`, itself if it was not built here.
 
-    Raises UnsupportedModel when it is not on disk any more.
+    Raises UnsupportedModel if that model is not installed any more.
     """
-    while model.manifest.source.startswith(BUILT) and not (model.files_in("gguf") or model.files_in("safetensors")):
+    while model.manifest.source.startswith(BUILT):
+        if model.files_in("gguf") or model.files_in("safetensors"):
+            break
         name = model.manifest.source.removeprefix(BUILT)
-        found = library.find(name)
-        if found is None:
+        parent = library.find(name)
+        if parent is None:
             raise UnsupportedModel(
-                f"`{model.name}` was cut from `{name}`, which is not here any more",
+                f"`{model.name}` was built from `{name}`, which is not installed any more",
                 f"`localspec pull {name}`",
             )
-        model = found
+        model = parent
     return model
 
 
-def memory(model: Model, library: Library, to: str) -> int:
-    """Return the bytes of memory that writing `model` takes at most, about."""
+def memory_needed(model: Model, library: Library, to: str) -> int:
+    """Return the approximate maximum of memory, in bytes, that the export takes."""
     parent = parent_of(model, library)
     path = parent.files_in("safetensors") or parent.files_in("gguf")
     size = sum(model.manifest.sizes.values())
     if path is None:
         return size
-    return size + count_parameters(path) * {"torch": FLOAT + HALF, "openvino": 2 * HALF, "gguf": HALF}[to]
+    per_weight = {"torch": FLOAT32 + FLOAT16, "openvino": 2 * FLOAT16, "gguf": FLOAT16}
+    return size + count_parameters(path) * per_weight[to]
 
 
-def export(model: Model, step: str, into: Path, library: Library, tell: Callable[[], Progress]) -> Path:
+def export(
+    model: Model, step: str, into: Path, library: Library, make_progress: Callable[[], Progress]
+) -> Path:
     """Write `model` into the new folder `into` by `step`, such as `export:to=gguf`, in a child process.
 
-    `tell` makes what the child reports to. The folder appears whole or not at all. Raises what the step
-    raises, BadValue when the folder is there already, and TooLittleMemory when it takes more than there is.
+    `make_progress` makes the child's progress. The folder appears only once it is complete. Raises the errors
+    of the step, BadValue if the folder exists, and TooLittleMemory.
     """
     spec = plugins.parse("steps", step)
     if into.exists():
-        raise BadValue(f"`{into}` is there already", "Give another `--output`, or move it away")
-    needed, free = memory(model, library, str(spec.options["to"])), devices.free_memory()
+        raise BadValue(f"`{into}` already exists", "Choose another `--output`, or move it away")
+    needed, free = memory_needed(model, library, str(spec.options["to"])), devices.free_memory()
     if needed > free:
         raise TooLittleMemory(model.name, needed, free)
     partial = into.with_name(f".{into.name}.partial")
@@ -65,7 +70,7 @@ def export(model: Model, step: str, into: Path, library: Library, tell: Callable
         with storage.storage_errors(into.parent):
             partial.mkdir(parents=True)
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                pool.submit(_in_child, model.name, str(model.folder), step, partial, tell).result()
+                pool.submit(_run, model.name, str(model.folder), step, partial, make_progress).result()
             storage.sync_folder(partial)
             partial.rename(into)
     except BrokenProcessPool:
@@ -75,9 +80,10 @@ def export(model: Model, step: str, into: Path, library: Library, tell: Callable
     return into
 
 
-def _in_child(name: str, folder: str, step: str, into: Path, tell: Callable[[], Progress]) -> None:
-    library, progress = Library(), tell()
+def _run(name: str, folder: str, text: str, into: Path, make_progress: Callable[[], Progress]) -> None:
+    """Run the export step `text`; called in the child process."""
+    library, progress = Library(), make_progress()
     model = library.find(name) or library.resolve(folder, progress)
-    parent = parent_of(model, library)
-    made: BuildStep = plugins.parse("steps", step).make(Workspace(model, parent, [], library, progress, into))
-    made.run(Artifact(model.folder, card(model) or {"precision": model.manifest.precision}), into)
+    context = Workspace(model, parent_of(model, library), [], library, progress, into)
+    step: BuildStep = plugins.parse("steps", text).make(context)
+    step.run(Artifact(model.folder, card(model) or {"precision": model.manifest.precision}), into)

@@ -1,4 +1,4 @@
-"""A plan -> its steps in order -> a model in the library; a build that was killed goes on later."""
+"""Run the steps of a build plan and add the result to the library; a killed build resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from localspec import plugins
 from localspec.build import resources
-from localspec.build.checks import check
+from localspec.build.checks import evaluate
 from localspec.build.context import PLAN, WEIGHTS, CalibrationPrompt, Workspace
 from localspec.drafting.build_step import Artifact, BuildStep
 from localspec.errors import BadValue, VocabularyMismatch
@@ -27,16 +27,16 @@ from localspec.runtime.drafts import same_vocabulary
 from localspec.runtime.loading import LoadSpec
 
 CARD, DONE = "card.json", "done.json"
-ANEW = ("quantize", "heal")  # steps that start from float16; others take a graph as it is
-BUILT = "built:"  # how the source of a model begins that was built here
+FROM_FLOAT16 = ("quantize", "heal")  # steps that start from float16 weights; others take a graph as it is
+BUILT = "built:"  # prefix of the manifest's source of a built model
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is built: a draft for `target` out of the model `source`, by `steps` like `prune:layers=22`.
+class BuildPlan:
+    """Builds a draft for `target` from the model `source`, by `steps` like `prune:layers=22`.
 
-    Where it is no `draft`, it is the model itself in another form. It is checked in `engine`, whose costs are
-    those that count.
+    If it is no `draft`, the result replaces the model itself. It is checked, and its costs are measured, in
+    `engine`.
     """
 
     name: str
@@ -55,61 +55,62 @@ class Plan:
             plugins.parse("steps", text)
 
 
-def build(plan: Plan, prompts: Sequence[CalibrationPrompt], library: Library, progress: Progress) -> Model:
-    """Build the model of `plan` and add it to the library; `prompts` are what its target answers for it.
+def build(
+    plan: BuildPlan, prompts: Sequence[CalibrationPrompt], library: Library, progress: Progress
+) -> Model:
+    """Build the model of `plan` and add it to the library; the target answers `prompts` for its evaluation.
 
-    What is done of it stays in the data folder until all is, so a killed build goes on where it stopped.
-    Raises what a wrong plan, models that do not fit together, too little disk and a draft that is not sound
-    raise; no such model is ever in the library.
+    Intermediate results stay in the data folder until the build is complete, so a killed build resumes.
+    Raises UnknownName, BadValue, VocabularyMismatch, TooLittleMemory, StorageError, the errors of the steps,
+    and BrokenModel if the result fails its checks; then nothing is added.
     """
     plan.check()
     if library.find(plan.name):
         raise BadValue(f"A model called `{plan.name}` already exists", "Choose another `--name`")
     target, source = (
-        library.resolve(name, progress, _forms(plan.engine)) for name in (plan.target, plan.source)
+        library.resolve(name, progress, _formats(plan.engine)) for name in (plan.target, plan.source)
     )
     if not same_vocabulary(target, source):
         raise VocabularyMismatch(
-            f"`{source.name}` writes other tokens than `{target.name}`",
+            f"`{source.name}` and `{target.name}` have different vocabularies",
             "Give `--from` a model of the same family",
         )
     building = library.home / "building"
     with locked(building, plan.name, progress):
         steps = [plugins.parse("steps", text) for text in plan.steps]
-        work = _begun(building / plan.name, plan, prompts, target, source, progress)
-        resources.check(source, LoadSpec(plugins.parse("engines", plan.engine), target), steps, work, progress)
-        site = Workspace(target, source, prompts, library, progress, work, plan.engine)
-        todo: list[BuildStep] = [spec.make(site) for spec in steps]
-        for step in todo if source.layer_count() else ():
-            step.check(source.layer_count())
-        anew = any(spec.name in ANEW for spec in steps)
-        made = _once(work / "0-weights", lambda into: _weights(source, into, progress, anew))
-        for number, (spec, step) in enumerate(zip(steps, todo, strict=True), 1):
-            progress.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}")
-            made = _once(work / f"{number}-{spec.name}", _running(step, made))
-        card = check(made, source, site, draft=plan.draft)
-        card |= {"parent": source.name, "date": date.today().isoformat()}
-        built = library.add(plan.name, _filling(plan, made, source, target, card), progress)
-        shutil.rmtree(work)
+        work_folder = _prepare(building / plan.name, plan, prompts, target, source, progress)
+        engine = LoadSpec(plugins.parse("engines", plan.engine), target)
+        resources.check(source, engine, steps, work_folder, progress)
+        context = Workspace(target, source, prompts, library, progress, work_folder, plan.engine)
+        artifact = _run_steps(plan, steps, source, context)
+        facts = evaluate(artifact, source, context, draft=plan.draft)
+        facts |= {"parent": source.name, "date": date.today().isoformat()}
+        built = library.add(plan.name, _copy_into_library(plan, artifact, source, target, facts), progress)
+        shutil.rmtree(work_folder)
     return built
 
 
-def _forms(engine: str) -> tuple[str, ...]:
-    """Return the forms that an engine reads; every build begins at a graph, too."""
-    forms: tuple[str, ...] = plugins.part("engines", engine).made_by.forms
-    return forms if "openvino" in forms else (*forms, "openvino")
-
-
 def card(model: Model) -> dict[str, Any]:
-    """Return what is known of a model that was built, empty for another."""
+    """Return the card of a built model, empty for another."""
     file = model.folder / CARD
     return read_json(file) if file.is_file() else {}
 
 
-def _begun(
-    work: Path, plan: Plan, prompts: Sequence[CalibrationPrompt], target: Model, source: Model, progress: Progress
+def _formats(engine: str) -> tuple[str, ...]:
+    """Return the formats that an engine reads, and "openvino": every build starts from a graph."""
+    formats: tuple[str, ...] = plugins.part("engines", engine).made_by.forms
+    return formats if "openvino" in formats else (*formats, "openvino")
+
+
+def _prepare(
+    work_folder: Path,
+    plan: BuildPlan,
+    prompts: Sequence[CalibrationPrompt],
+    target: Model,
+    source: Model,
+    progress: Progress,
 ) -> Path:
-    """Return the folder of a build, emptied unless all that it is made of is what it was."""
+    """Return the folder of a build, emptied if the plan, its inputs or the versions have changed."""
     key = {
         "prompts": prompts,
         "engine": plan.engine,
@@ -117,58 +118,75 @@ def _begun(
         "files": [model.manifest.digests for model in (target, source)],
         "versions": [version(name) for name in ("localspec", "openvino")],
     }
-    text, file = json.dumps(key, sort_keys=True), work / PLAN
+    text, file = json.dumps(key, sort_keys=True), work_folder / PLAN
     if not file.is_file() or file.read_text("utf-8") != text:
-        shutil.rmtree(work, ignore_errors=True)
-        with storage.storage_errors(work.parent):
-            work.mkdir(parents=True)
+        shutil.rmtree(work_folder, ignore_errors=True)
+        with storage.storage_errors(work_folder.parent):
+            work_folder.mkdir(parents=True)
         storage.write_atomically(file, text)
-    elif any(work.glob(f"*/{DONE}")):
-        progress.say(f"Going on with the build of `{plan.name}`")
-    return work
+    elif any(work_folder.glob(f"*/{DONE}")):
+        progress.say(f"Resuming the build of `{plan.name}`")
+    return work_folder
 
 
-def _once(place: Path, make: Callable[[Path], Artifact]) -> Artifact:
-    """Return what is at `place`, made there first unless it is whole."""
-    file = place / DONE
+def _run_steps(plan: BuildPlan, specs: Sequence[plugins.Spec], source: Model, context: Workspace) -> Artifact:
+    """Check and run all steps, each unless an interrupted build has completed it."""
+    steps: list[BuildStep] = [spec.make(context) for spec in specs]
+    if layers := source.layer_count():
+        for step in steps:
+            step.check(layers)
+    plain = any(spec.name in FROM_FLOAT16 for spec in specs)
+    work_folder = context.work_folder
+    artifact = _once(work_folder / "0-weights", lambda into: _write_source(source, into, context, plain))
+    for number, (spec, step) in enumerate(zip(specs, steps, strict=True), 1):
+        context.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}")
+        artifact = _once(work_folder / f"{number}-{spec.name}", _running(step, artifact))
+    return artifact
+
+
+def _once(folder: Path, make: Callable[[Path], Artifact]) -> Artifact:
+    """Return the artifact in `folder`, made first unless it is complete."""
+    file = folder / DONE
     if not file.is_file():
-        partial = place.with_name(f".{place.name}.partial")
+        partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        with storage.storage_errors(place.parent):
+        with storage.storage_errors(folder.parent):
             partial.mkdir()
-            made = make(partial)
-            storage.write_atomically(partial / DONE, json.dumps(made.facts))
+            artifact = make(partial)
+            storage.write_atomically(partial / DONE, json.dumps(artifact.facts))
             storage.sync_folder(partial)
-            partial.rename(place)
-    return Artifact(place, json.loads(file.read_text("utf-8")))
+            partial.rename(folder)
+    return Artifact(folder, json.loads(file.read_text("utf-8")))
 
 
 def _running(step: BuildStep, source: Artifact) -> Callable[[Path], Artifact]:
     return lambda into: step.run(source, into)
 
 
-def _weights(source: Model, into: Path, progress: Progress, anew: bool) -> Artifact:
-    """Write the graph of a model: with weights in float16 when they are rounded `anew`, else as it is.
+def _write_source(source: Model, into: Path, context: Workspace, plain: bool) -> Artifact:
+    """Write the graph of the source: in float16 if `plain`, else as it is.
 
-    What has no other form than a graph is taken as it is.
+    A source that is only a graph is always taken as it is.
     """
     file = source.files_in("gguf") or source.files_in("safetensors")
-    if file is None or (not anew and source.files_in("openvino")):
+    if file is None or (not plain and source.files_in("openvino")):
         storage.check_free_space(into, sum(source.manifest.sizes.values()))
         for name in source.manifest.sizes:
             if not name.endswith((".gguf", ".safetensors")):
                 shutil.copyfile(source.folder / name, into / name)
         return Artifact(into, {"precision": source.manifest.precision})
-    fill = convert.from_gguf if file.is_file() else convert.from_folder
-    facts = fill(file, into) | ir.import_plain(file, into, progress)
+    write_configs = convert.from_gguf if file.is_file() else convert.from_folder
+    facts = write_configs(file, into) | ir.import_plain(file, into, context)
     return Artifact(into, {key: facts[key] for key in ("precision", "architecture", "context")})
 
 
-def _filling(
-    plan: Plan, made: Artifact, source: Model, target: Model, card: dict[str, Any]
+def _copy_into_library(
+    plan: BuildPlan, artifact: Artifact, source: Model, target: Model, card: dict[str, Any]
 ) -> Callable[[Path], Manifest]:
+    """Return a function that writes the built model and its card into a folder of the library."""
+
     def fill(into: Path) -> Manifest:
-        for path in made.folder.iterdir():
+        for path in artifact.folder.iterdir():
             if path.is_file() and path.name != DONE:
                 shutil.copyfile(path, into / path.name)
         write_json(into / CARD, card)

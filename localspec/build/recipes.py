@@ -1,4 +1,4 @@
-"""Recipes: how a draft is built, as one TOML file each."""
+"""Recipes: TOML files that describe how to build a draft."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HERE = Path(__file__)
 
 
 class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a build takes: bytes of memory and disk, minutes, and whether that was measured."""
+    """The memory and disk in bytes and the minutes that a build takes, and whether they were measured."""
 
     memory: int
     disk: int
@@ -22,9 +22,9 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from"}):
-    """A draft called `name` for `target` out of the model `source`, by `steps` like `prune:layers=22`.
+    """Builds a draft `name` for `target` from the model `source`, by `steps` like `prune:layers=22`.
 
-    Where it is no `draft`, it is the target itself in another form.
+    If it is no `draft`, the result replaces the target.
     """
 
     about: str
@@ -37,25 +37,26 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"s
 
 
 def names() -> list[str]:
-    """List the recipes that are shipped."""
+    """List the shipped recipes."""
     return sorted(path.stem for path in _folder().glob("*.toml"))
 
 
 def load(text: str) -> Recipe:
-    """Return a shipped recipe by its name, or that of a file; raises UnknownName and BadValue."""
+    """Return a shipped recipe by its name, or the recipe in a file; raises UnknownName and BadValue."""
     shipped, path = _folder() / f"{text}.toml", Path(text).expanduser()
     if text in names():
         path = shipped
     elif not path.is_file():
-        raise UnknownName(f"There is no recipe or file `{text}`", text, names())
+        raise UnknownName(f"Unknown recipe or file `{text}`", text, names())
     try:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Recipe)
     except (OSError, ValueError, msgspec.ValidationError) as error:
-        shown = ", ".join(names())
-        raise BadValue(f"`{path}` is no recipe: {error}", f"See those that are shipped: {shown}") from None
+        raise BadValue(
+            f"`{path}` is not a recipe: {error}", f"See the shipped ones: {', '.join(names())}"
+        ) from None
 
 
 def _folder() -> Path:
-    """The files lie in the package when it was installed, and in the repository's root in a checkout."""
-    shipped = HERE.parent / "_recipes"
-    return shipped if shipped.is_dir() else HERE.parents[1] / "recipes"
+    """Return the folder of the shipped recipes: in the installed package, else the repository's `recipes`."""
+    shipped = HERE.parents[1] / "_recipes"
+    return shipped if shipped.is_dir() else HERE.parents[2] / "recipes"

@@ -1,4 +1,4 @@
-"""What a step of a build promises, and what it may ask of the build."""
+"""The contract of a step of a build, and of the context that it runs in."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from localspec.core.types import Tokens
 
 
 class Artifact(NamedTuple):
-    """A model on its way through a build: the folder of its files, and what its card will say."""
+    """The model between two steps of a build: the folder of its files, and the facts for its card."""
 
     folder: Path
     facts: dict[str, Any]
 
 
-class Text(NamedTuple):
+class TargetText(NamedTuple):
     """Tokens that the target wrote: its greedy `answer` to a `prompt`."""
 
     prompt: list[int]
@@ -25,55 +25,61 @@ class Text(NamedTuple):
 
 
 class BuildContext(Protocol):
-    """What a step may ask of the build that it is part of."""
+    """What a build offers to its steps."""
 
     def say(self, line: str) -> None:
-        """Tell the user what was found."""
+        """Show a finding to the user."""
 
     def step(self, title: str, total: int | None = None) -> None:
-        """Begin a part of the work, of `total` bytes where that is known."""
+        """Begin a part of the work, of `total` bytes if known."""
 
-    def texts(self) -> Sequence[Text]:
-        """Return texts that the target wrote, by whose tokens a draft is judged."""
+    def write_target_texts(self) -> None:
+        """Load the target and let it write the texts of `target_texts`, unless they are written.
 
-    def passes(self) -> Sequence[float]:
+        A step that takes much memory calls this before it does.
+        """
+
+    def target_texts(self) -> Sequence[TargetText]:
+        """Return texts of the target on which drafts are evaluated, written first if they are not yet."""
+
+    def target_pass_seconds(self) -> Sequence[float]:
         """Return the seconds of the target's passes over 1, 2, ... tokens."""
 
     def weights(self, of: str) -> Path:
-        """Return the GGUF file or the safetensors folder of the `target`, or of the `source` that is cut.
+        """Return the GGUF file or the safetensors folder of the `target`, or of the `source` that is pruned.
 
         Raises UnsupportedModel for a model that has neither.
         """
 
-    def turns(self) -> Sequence[tuple[Tokens, Tokens]]:
-        """Return what the target reads before and behind what a user says, for each kind of user."""
+    def chat_wrappers(self) -> Sequence[tuple[Tokens, Tokens]]:
+        """Return the target's tokens before and after a user's first message, for several kinds of user."""
 
-    def prompts(self) -> Sequence[Tokens]:
-        """Return prompts that the user gave to learn from, none where the target is to invent them."""
+    def training_prompts(self) -> Sequence[Tokens]:
+        """Return the user's prompts for healing, none if the target is to invent them."""
 
-    def ends(self) -> Sequence[int]:
+    def stop_tokens(self) -> Sequence[int]:
         """Return the tokens that end an answer of the target."""
 
-    def once(self, what: str, measure: Callable[[], Any]) -> Any:
-        """Return what `measure` finds of `what`, as JSON holds it; measured once for a plan on this machine.
+    def measured_once(self, what: str, measure: Callable[[], Any]) -> Any:
+        """Return the JSON value of `measure`, which runs once per plan and machine.
 
-        So a plan that is built again chooses the same, though no two measurements are the same.
+        No two measurements are equal; with kept ones a repeated build makes the same choices.
         """
 
     @property
-    def kept(self) -> Path:
-        """A folder that outlives a build that was killed."""
+    def work_folder(self) -> Path:
+        """A folder that is still there when a killed build is resumed."""
 
 
 class BuildStep(ABC):
-    """One step of a build, made as `Step(site, **options)`."""
+    """One step of a build, made as `Step(context, **options)`."""
 
-    def check(self, layers: int) -> None:  # noqa: B027 - most fit every model
-        """Raise BadValue where the options do not fit a source of so many layers, before anything is done."""
+    def check(self, layers: int) -> None:  # noqa: B027 - most steps accept every model
+        """Raise BadValue if the options do not fit a source of that many layers; called before the build."""
 
     @abstractmethod
     def run(self, source: Artifact, into: Path) -> Artifact:
-        """Make the files of `source` anew in the empty folder `into`, and return what that is now.
+        """Write the changed files of `source` into the empty folder `into`, and return the new artifact.
 
-        Raises what is wrong with the source or the options; `into` is then thrown away.
+        Raises a LocalspecError for a bad source or bad options; `into` is then deleted.
         """

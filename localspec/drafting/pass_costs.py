@@ -1,4 +1,4 @@
-"""What a pass costs by its width: the curve that decides how far guessing pays."""
+"""Measure how the cost of a pass grows with the number of its tokens."""
 
 from __future__ import annotations
 
@@ -12,55 +12,57 @@ from localspec.errors import PromptError
 
 WIDTHS = (1, 2, 4, 8, 16)  # tokens of a pass
 CONTEXTS = (64, 1024)  # tokens before it
-REPEAT = 7
+REPEATS = 7
 
 
-def pass_milliseconds(engine: Engine, context: int, repeat: int = REPEAT) -> dict[str, float]:
-    """Return the median milliseconds of a pass over each of WIDTHS after `context` tokens.
+def pass_milliseconds(engine: Engine, context: int, repeats: int = REPEATS) -> dict[str, float]:
+    """Return the median milliseconds of a pass over each of WIDTHS tokens after `context` tokens.
 
-    Widths take turns. Empty where the engine has no room for so many tokens.
+    The widths take turns. Empty if the engine's context is too short.
     """
-    (found,) = by_turns([engine], context, repeat)
-    return found
+    (milliseconds,) = compared_pass_milliseconds([engine], context, repeats)
+    return milliseconds
 
 
-def by_turns(engines: Sequence[Engine], context: int, repeat: int = REPEAT) -> list[dict[str, float]]:
-    """Return `pass_milliseconds` of each engine; all take turns, as machines are busy at times."""
+def compared_pass_milliseconds(
+    engines: Sequence[Engine], context: int, repeats: int = REPEATS
+) -> list[dict[str, float]]:
+    """Return `pass_milliseconds` of each engine; engines take turns, because machines slow down at times."""
     texts = [[at % engine.vocab for at in range(3, 3 + context)] for engine in engines]
-    sessions = [_begun(engine, text) for engine, text in zip(engines, texts, strict=True)]
-    spent: list[dict[str, list[float]]] = [{} for _ in engines]
-    for _ in range(repeat):
+    sessions = [_session_after(engine, text) for engine, text in zip(engines, texts, strict=True)]
+    measured: list[dict[str, list[float]]] = [{} for _ in engines]
+    for _ in range(repeats):
         for width in WIDTHS:
-            for session, text, found in zip(sessions, texts, spent, strict=True):
+            for session, text, times in zip(sessions, texts, measured, strict=True):
                 if session is None:
                     continue
-                _back(session, text)
+                _rewind(session, text)
                 started = perf_counter()
                 session.forward(text[:width], width)
-                found.setdefault(str(width), []).append(1000 * (perf_counter() - started))
-    return [{width: round(median(times), 2) for width, times in found.items()} for found in spent]
+                times.setdefault(str(width), []).append(1000 * (perf_counter() - started))
+    return [{width: round(median(of_width), 2) for width, of_width in times.items()} for times in measured]
 
 
 def curves(engine: Engine) -> dict[str, dict[str, float]]:
-    """Return `pass_milliseconds` for each of CONTEXTS that the engine has room for."""
+    """Return `pass_milliseconds` for each of CONTEXTS that fits the engine."""
     return {str(context): times for context in CONTEXTS if (times := pass_milliseconds(engine, context))}
 
 
-def seconds(milliseconds: Mapping[str, float]) -> list[float]:
-    """Return the seconds of passes over 1, 2, ... 16 tokens: on lines through those of WIDTHS."""
-    known = {int(width): spent / 1000 for width, spent in milliseconds.items()}
-    return [_between(known, width) for width in range(1, max(known) + 1)]
+def pass_seconds(milliseconds: Mapping[str, float]) -> list[float]:
+    """Return the seconds of passes over 1, 2, ... 16 tokens, interpolated between those of WIDTHS."""
+    known = {int(width): value / 1000 for width, value in milliseconds.items()}
+    return [_interpolated(known, width) for width in range(1, max(known) + 1)]
 
 
-def _between(known: Mapping[int, float], width: int) -> float:
+def _interpolated(known: Mapping[int, float], width: int) -> float:
     low = max(at for at in known if at <= width)
     high = min(at for at in known if at >= width)
     share = (width - low) / (high - low) if high > low else 0.0
     return known[low] + share * (known[high] - known[low])
 
 
-def _begun(engine: Engine, text: Tokens) -> Session | None:
-    """Return a session that has read `text`, None where there is no room for it and a pass."""
+def _session_after(engine: Engine, text: Tokens) -> Session | None:
+    """Return a session that has read `text`, None if the text and a pass do not fit its context."""
     if len(text) + max(WIDTHS) > engine.context:
         return None
     session = engine.session()
@@ -71,6 +73,6 @@ def _begun(engine: Engine, text: Tokens) -> Session | None:
     return session
 
 
-def _back(session: Session, text: Tokens) -> None:
+def _rewind(session: Session, text: Tokens) -> None:
     """Rewind to the end of `text`, reading again what the session could not keep."""
     session.forward(text[session.rewind(len(text)) :], 0)

@@ -1,4 +1,4 @@
-"""Which layers a draft can do without, and what a draft is worth: the arithmetic of choosing a cut."""
+"""Estimate the speed-up of a draft from its agreement with the target and the costs of passes."""
 
 from __future__ import annotations
 
@@ -9,55 +9,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Worth(NamedTuple):
-    """What a draft promises at its best depth: tokens a round, and times the speed of plain decoding."""
+class SpeedUp(NamedTuple):
+    """An estimate at the best draft length: tokens per step, and the speed relative to plain decoding."""
 
-    depth: int
-    tokens: float
+    draft_length: int
+    tokens_per_step: float
     speed_up: float
 
 
-def between(whole: Sequence[float], least: Sequence[float], share: float) -> list[float]:
-    """Return what passes cost where `share` of what `least` is without is gone from the `whole`.
+def interpolated_costs(full: Sequence[float], reduced: Sequence[float], share: float) -> list[float]:
+    """Return the cost of passes when `share` of the parts that `reduced` lacks are removed from `full`.
 
-    Layers and rows of a head cost what others of them do, so two measurements tell of all.
+    All layers, and all rows of a head, cost about the same, so two measurements suffice.
     """
-    return [most + share * (less - most) for most, less in zip(whole, least, strict=True)]
+    return [of_full + share * (less - of_full) for of_full, less in zip(full, reduced, strict=True)]
 
 
-def rounds_of(agreed: Sequence[NDArray[np.bool_]], depth: int) -> tuple[float, float]:
-    """Return the tokens that a round of `depth` guesses settles, and the share of those that all stand.
+def tokens_per_step(agreement: Sequence[NDArray[np.bool_]], draft_length: int) -> tuple[float, float]:
+    """Return the mean tokens per step at a draft length, and the share of fully accepted drafts.
 
-    On average, on texts of the target: `agreed` tells for each token of a text whether it is the draft's
-    likeliest one after the tokens before. As guesses stand only where all before them did, that is exactly
-    what greedy decoding would accept.
+    `agreement` tells for each token of the target's texts whether it is the draft's likeliest one. A guess is
+    accepted only if all before it are, so this is exactly what greedy decoding accepts.
     """
-    tokens = steps = whole = 0
-    for text in agreed:
+    tokens = steps = full = 0
+    for text in agreement:
         wrong = np.append(np.flatnonzero(~text), len(text))
         at = 0
         while at < len(text):
             run = int(wrong[np.searchsorted(wrong, at)]) - at
-            at += min(run, depth) + 1
+            at += min(run, draft_length) + 1
             steps += 1
-            whole += run >= depth
+            full += run >= draft_length
         tokens += len(text)
-    return (tokens / steps, whole / steps) if steps else (1.0, 0.0)
+    return (tokens / steps, full / steps) if steps else (1.0, 0.0)
 
 
-def worth(agreed: Sequence[NDArray[np.bool_]], guess: Sequence[float], passes: Sequence[float]) -> Worth:
-    """Return what a draft promises whose passes over one and over two tokens take the seconds `guess`.
+def best_speedup(
+    agreement: Sequence[NDArray[np.bool_]], draft_seconds: Sequence[float], target_seconds: Sequence[float]
+) -> SpeedUp:
+    """Return the estimated speed-up at the best draft length.
 
-    `passes` are the seconds of the target's over 1, 2, ... tokens. The speed-up is E[tokens] * passes(1)
-    / (depth * guess + passes(depth + 1)) (Leviathan et al. 2023, theorem 3.8, with measured acceptance and
-    costs); that of depth 0 is 1. Behind guesses that all stood a draft reads two tokens for its next one: the
-    last guess, which it has not read, and the target's own.
+    `draft_seconds` are those of the draft's passes over one and two tokens, `target_seconds` those of the
+    target's over 1, 2, ... tokens. The speed-up at draft length d is E[tokens] * target(1) / (d * draft(1) +
+    target(d + 1)) (Leviathan et al. 2023, theorem 3.8, with measured acceptance and costs); that of 0 is 1.
+    After a fully accepted draft the next one begins with a pass over two tokens: the last guess, which the
+    draft has not read, and the target's own token.
     """
-    one, two = guess
-    best = Worth(0, 1.0, 1.0)
-    for depth in range(1, len(passes)):
-        tokens, whole = rounds_of(agreed, depth)
-        gain = tokens * passes[0] / (depth * one + whole * (two - one) + passes[depth])
-        if gain > best.speed_up:
-            best = Worth(depth, tokens, gain)
+    one, two = draft_seconds
+    best = SpeedUp(0, 1.0, 1.0)
+    for length in range(1, len(target_seconds)):
+        tokens, full = tokens_per_step(agreement, length)
+        speed_up = tokens * target_seconds[0] / (length * one + full * (two - one) + target_seconds[length])
+        if speed_up > best.speed_up:
+            best = SpeedUp(length, tokens, speed_up)
     return best

@@ -1,1 +1,1 @@
-"""Steps of a build: each makes a folder of model files out of another."""
+"""Steps of a build: each writes a changed copy of a model folder."""

@@ -1,11 +1,11 @@
-"""Weights are rounded to fewer bits, by NNCF."""
+"""Quantize a model's weights with NNCF."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
-from localspec.drafting.agreement import promise
+from localspec.drafting.agreement import estimate_speedup
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
 from localspec.errors import BadValue
 from localspec.formats.files import copy_configs
@@ -17,35 +17,35 @@ from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
 AUTO = "auto"
-SHOWN = 32  # texts of the target that a method looks at
+CALIBRATION_TEXTS = 32
 
 
 class Quantize(BuildStep):
-    """Rounds weights to 8 or 4 bits with a scale for each group of columns; 16 leaves them as they are.
+    """Quantizes weights to 8 or 4 bits with a scale per group of columns; 16 keeps them.
 
-    `auto` takes 4 or 8, whichever promises the higher speed-up on the target's own texts: fewer bits are
-    fewer bytes to read and more work to unpack, which some processors are slow at. Of four bits embedding and
-    head take eight. `rtn` rounds to the nearest step; `awq` (Lin et al. 2023), `scale` (scale estimation) and
-    `gptq` (Frantar et al. 2022) look at texts of the target, and take long. `smooth` (SmoothQuant, Xiao et
-    al. 2022) rounds activations to 8 bits too.
+    `auto` takes 4 or 8, whichever has the higher estimated speed-up on the target's own texts: fewer bits are
+    fewer bytes to read but more work to unpack, which some processors are slow at. With 4 bits the embedding
+    and the head get 8. `rtn` rounds to nearest; `awq` (Lin et al. 2023), `scale` (scale estimation) and
+    `gptq` (Frantar et al. 2022) are calibrated on texts of the target, which takes long. `smooth`
+    (SmoothQuant, Xiao et al. 2022) quantizes activations to 8 bits too.
     """
 
     def __init__(
         self,
-        site: BuildContext,
+        context: BuildContext,
         *,
-        bits: Annotated[str, Option("bits of a weight: 4, 8, 16, or auto for what pays most")] = "4",
-        group: Annotated[int, Option("columns that share a scale, of 4 bits", least=32, most=1024)] = 64,
-        ratio: Annotated[float, Option("share of layers in 4 bits, the others in 8", least=0, most=1)] = 1.0,
-        method: Annotated[str, Option("how it rounds", choices=(*METHODS, SMOOTH))] = PLAIN,
-        zero: Annotated[bool, Option("a zero point a group: closer, and a little slower")] = False,
+        bits: Annotated[str, Option("bits per weight: 4, 8, 16, or auto for the fastest")] = "4",
+        group: Annotated[int, Option("columns that share a scale, with 4 bits", least=32, most=1024)] = 64,
+        ratio: Annotated[float, Option("share of layers in 4 bits, the others get 8", least=0, most=1)] = 1.0,
+        method: Annotated[str, Option("the quantization method", choices=(*METHODS, SMOOTH))] = PLAIN,
+        zero: Annotated[bool, Option("a zero point per group: more exact, a little slower")] = False,
     ) -> None:
         if bits not in (AUTO, "4", "8", "16"):
             raise BadValue(f"`bits` of `quantize` is {bits}", f"It takes 4, 8, 16 or `{AUTO}`")
-        wanted = 8 if method == SMOOTH else 4
-        if method != PLAIN and bits != str(wanted):
-            raise BadValue(f"`method={method}` of `quantize` is for {wanted} bits", "Leave it out")
-        self._site = site
+        required = 8 if method == SMOOTH else 4
+        if method != PLAIN and bits != str(required):
+            raise BadValue(f"`method={method}` of `quantize` requires {required} bits", "Leave it out")
+        self._context = context
         self._bits = None if bits == AUTO else int(bits)
         self._group, self._ratio = group, ratio
         self._method, self._zero = method, zero
@@ -53,31 +53,32 @@ class Quantize(BuildStep):
     def run(self, source: Artifact, into: Path) -> Artifact:
         """Write the graph in fewer bits; raises MissingExtra without NNCF."""
         if self._bits is None:
-            self._site.texts()  # the target answers before anything else takes memory
+            self._context.write_target_texts()  # before the graphs take memory
         model = read_stateful(source.folder / GRAPH)
-        bits = self._bits or self._chosen(model, source.folder.name)
+        bits = self._bits or self._choose_bits(model, source.folder.name)
         if bits < 16:
-            model = self._rounded(model, bits)
+            model = self._quantized(model, bits)
         save(model, into)
         copy_configs(source.folder, into)
-        shown = f"INT{bits}" if bits < 16 else "FP16"
-        return Artifact(into, source.facts | {"bits": bits, "precision": shown})
+        precision = f"INT{bits}" if bits < 16 else "FP16"
+        return Artifact(into, source.facts | {"bits": bits, "precision": precision})
 
-    def _chosen(self, model: Any, name: str) -> int:
-        """Return 8 or 4, whichever pays more. What is tried is rounded again: it would take much memory."""
-        readings = {bits: GraphRunner(self._rounded(model.clone(), bits)) for bits in (8, 4)}
-        costs = self._site.once(name, lambda: median_pass_seconds(*readings.values()))
-        promised = {}
-        for (bits, reading), seconds in zip(readings.items(), costs, strict=True):
-            found, share = promise(self._site, reading.logits, seconds)
-            self._site.say(
-                f"{bits} bits: {share:.0%} agree, {found.speed_up:.2f} times at {found.depth} guesses"
+    def _choose_bits(self, model: Any, name: str) -> int:
+        """Return 8 or 4, whichever is faster. The candidates are not kept, because they take much memory."""
+        runners = {bits: GraphRunner(self._quantized(model.clone(), bits)) for bits in (8, 4)}
+        costs = self._context.measured_once(name, lambda: median_pass_seconds(*runners.values()))
+        speed_ups = {}
+        for (bits, runner), seconds in zip(runners.items(), costs, strict=True):
+            estimate, share = estimate_speedup(self._context, runner.logits, seconds)
+            self._context.say(
+                f"{bits} bits: {share:.0%} agreement, {estimate.speed_up:.2f} times as fast"
+                f" at draft length {estimate.draft_length}"
             )
-            promised[bits] = found.speed_up
-        return max(promised, key=lambda bits: promised[bits])
+            speed_ups[bits] = estimate.speed_up
+        return max(speed_ups, key=lambda bits: speed_ups[bits])
 
-    def _rounded(self, model: Any, bits: int) -> Any:
-        self._site.step(f"Rounding weights to {bits} bits")
+    def _quantized(self, model: Any, bits: int) -> Any:
+        self._context.step(f"Quantizing weights to {bits} bits")
         return compress(
             model,
             bits,
@@ -85,5 +86,5 @@ class Quantize(BuildStep):
             ratio=self._ratio,
             method=self._method,
             zero=self._zero,
-            texts=[] if self._method == PLAIN else self._site.texts()[:SHOWN],
+            texts=[] if self._method == PLAIN else self._context.target_texts()[:CALIBRATION_TEXTS],
         )

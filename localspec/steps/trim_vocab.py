@@ -1,4 +1,4 @@
-"""The head of a draft loses the tokens that the target hardly ever writes."""
+"""Remove the tokens that the target hardly ever writes from a draft's head."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.drafting.agreement import agreed
-from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, Text
-from localspec.drafting.speedup import between, worth
+from localspec.drafting.agreement import token_agreement
+from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, TargetText
+from localspec.drafting.speedup import SpeedUp, best_speedup, interpolated_costs
 from localspec.errors import BadValue
 from localspec.formats.files import copy_configs
 from localspec.formats.graph import surgery
@@ -26,67 +26,80 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 AUTO, ALL = "auto", "all"
-SIZES = (16_384, 32_768, 65_536)  # numbers of tokens that are tried
+SIZES = (16_384, 32_768, 65_536)  # candidates for the number of tokens
 
 
 class TrimVocab(BuildStep):
-    """Keeps the head's rows for tokens that the target writes or may write; the embedding stays whole.
+    """Keeps the head's rows of the tokens that the target is likely to write; the embedding stays complete.
 
-    FR-Spec (Zhao et al. 2025) ranks tokens by how often a corpus has them. Here a token's rank is the better
-    of that among the target's own answers and of its number, as byte-pair tokens are numbered by how often
-    they were merged; special tokens are kept. Logits keep their width: what is left out is never guessed.
+    FR-Spec (Zhao et al. 2025) ranks tokens by their frequency in a corpus. Here a token's rank is the better
+    of its rank in the target's own answers and its id, because byte-pair tokens are numbered in the order of
+    their merges; special tokens are always kept. The logits keep their width: removed tokens are never
+    guessed.
     """
 
     def __init__(
         self,
-        site: BuildContext,
+        context: BuildContext,
         *,
-        tokens: Annotated[str, Option("how many are kept, all, or auto for what pays most")] = AUTO,
+        tokens: Annotated[str, Option("how many to keep, all, or auto for the fastest")] = AUTO,
     ) -> None:
-        self._site = site
-        self._asked = tokens if tokens in (AUTO, ALL) else _count(tokens)
+        self._context = context
+        self._requested = tokens if tokens in (AUTO, ALL) else _parse_count(tokens)
 
     def run(self, source: Artifact, into: Path) -> Artifact:
-        """Write the graph with the smaller head; raises BadValue for more tokens than there are."""
+        """Write the graph with the smaller head; raises BadValue for more tokens than the vocabulary has."""
         model = read_stateful(source.folder / GRAPH)
         vocab = int(model.output("logits").get_partial_shape()[-1].get_length())
-        kept, found = self._chosen(model, source.folder, vocab)
+        kept, facts = self._choose_tokens(model, source.folder, vocab)
         if kept is not None:
             surgery.trim_head(model, kept)
         save(model, into)
         copy_configs(source.folder, into)
         count = vocab if kept is None else len(kept)
-        self._site.say(f"The head keeps {count:,} of {vocab:,} tokens")
-        return Artifact(into, source.facts | {"tokens": count, "of_tokens": vocab} | found)
+        self._context.say(f"The head keeps {count:,} of {vocab:,} tokens")
+        return Artifact(into, source.facts | {"tokens": count, "of_tokens": vocab} | facts)
 
-    def _chosen(
+    def _choose_tokens(
         self, model: Any, folder: Path, vocab: int
     ) -> tuple[NDArray[np.int64] | None, dict[str, Any]]:
-        """Return the tokens that are kept, None for all of them, and what is promised with them."""
-        if self._asked == ALL:
+        """Return the tokens to keep, None for all, and the estimated speed-up."""
+        if self._requested == ALL:
             return None, {}
-        if isinstance(self._asked, int) and self._asked > vocab:
+        if isinstance(self._requested, int) and self._requested > vocab:
             raise BadValue(
-                f"`tokens` of `trim_vocab` is {self._asked} and the model has {vocab}", "Give fewer, or `all`"
+                f"`tokens` of `trim_vocab` is {self._requested} and the model has {vocab}",
+                "Give fewer, or `all`",
             )
         from tokenizers import Tokenizer
 
-        order = ranked(Tokenizer.from_file(str(folder / "tokenizer.json")), self._site.texts(), vocab)
-        if isinstance(self._asked, int):
-            return np.sort(order[: self._asked]), {}
-        sizes = [size for size in SIZES if size < vocab]
-        if not sizes:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        order = rank_tokens(tokenizer, self._context.target_texts(), vocab)
+        if isinstance(self._requested, int):
+            return np.sort(order[: self._requested]), {}
+        candidates = [np.sort(order[:size]) for size in SIZES if size < vocab]
+        if not candidates:
             return None, {}
-        kept = [np.sort(order[:size]) for size in sizes]
-        reading, passes = GraphRunner(model), self._site.passes()
-        whole, least = self._site.once(folder.name, lambda: median_pass_seconds(reading, _trimmed(model, kept[0])))
-        stood = agreed(self._site.texts(), reading.logits, [*kept, None])
-        promised = [
-            worth(texts, between(whole, least, (vocab - size) / (vocab - sizes[0])), passes)
-            for size, texts in zip((*sizes, vocab), stood, strict=True)
+        estimates = self._estimates(model, folder.name, vocab, candidates)
+        best = max(range(len(estimates)), key=lambda at: estimates[at].speed_up)
+        return [*candidates, None][best], {"predicted": estimates[best]._asdict()}
+
+    def _estimates(
+        self, model: Any, name: str, vocab: int, candidates: Sequence[NDArray[np.int64]]
+    ) -> list[SpeedUp]:
+        """Return the estimated speed-up with each of `candidates`, smallest first, and with all tokens."""
+        runner, target_seconds = GraphRunner(model), self._context.target_pass_seconds()
+        full, reduced = self._context.measured_once(
+            name, lambda: median_pass_seconds(runner, _trimmed(model, candidates[0]))
+        )
+        agreement = token_agreement(self._context.target_texts(), runner.logits, [*candidates, None])
+        sizes, most_removed = [*map(len, candidates), vocab], vocab - len(candidates[0])
+        return [
+            best_speedup(
+                texts, interpolated_costs(full, reduced, (vocab - size) / most_removed), target_seconds
+            )
+            for size, texts in zip(sizes, agreement, strict=True)
         ]
-        best = max(range(len(promised)), key=lambda at: promised[at].speed_up)
-        return [*kept, None][best], {"predicted": promised[best]._asdict()}
 
 
 def _trimmed(model: Any, tokens: NDArray[np.int64]) -> GraphRunner:
@@ -95,22 +108,22 @@ def _trimmed(model: Any, tokens: NDArray[np.int64]) -> GraphRunner:
     return GraphRunner(own)
 
 
-def ranked(tokenizer: Tokenizer, texts: Sequence[Text], vocab: int) -> NDArray[np.int64]:
-    """Return all tokens, the likeliest to be written first: special ones, then by the better of two ranks."""
+def rank_tokens(tokenizer: Tokenizer, texts: Sequence[TargetText], vocab: int) -> NDArray[np.int64]:
+    """Return all tokens, likeliest first: special ones, then by the better of rank in `texts` and id."""
     counts = Counter(token for text in texts for token in (*text.prompt, *text.answer))
-    rank = np.arange(vocab, dtype=np.int64)
-    for place, (token, _) in enumerate(counts.most_common()):
-        rank[token] = min(rank[token], place)
+    ranks = np.arange(vocab, dtype=np.int64)
+    for rank, (token, _) in enumerate(counts.most_common()):
+        ranks[token] = min(ranks[token], rank)
     special = [token for token in tokenizer.get_added_tokens_decoder() if token < vocab]
-    rank[special] = -1
-    return np.argsort(rank, kind="stable")
+    ranks[special] = -1
+    return np.argsort(ranks, kind="stable")
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     try:
-        found = int(text)
+        count = int(text)
     except ValueError:
-        found = 0
-    if found < 1:
+        count = 0
+    if count < 1:
         raise BadValue(f"`tokens` of `trim_vocab` is `{text}`", "It takes a number above 0, `all` or `auto`")
-    return found
+    return count

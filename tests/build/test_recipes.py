@@ -40,12 +40,12 @@ def test_a_file_is_a_recipe(tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
-    with pytest.raises(BadValue, match="is no recipe") as caught:
+    with pytest.raises(BadValue, match="is not a recipe") as caught:
         recipes.load(str(file))
     assert "smollm2-135m" in str(caught.value.hint)
 
 
 def test_an_unknown_name_has_near_ones() -> None:
-    with pytest.raises(UnknownName, match="no recipe or file `smollm2-135`") as caught:
+    with pytest.raises(UnknownName, match="Unknown recipe or file `smollm2-135`") as caught:
         recipes.load("smollm2-135")
     assert "smollm2-135m" in str(caught.value.hint)

@@ -1,4 +1,4 @@
-"""A tiny model whose inner layers do nothing, texts that it wrote, and a build that asks for them."""
+"""A tiny model whose inner layers are idle, texts that it wrote, and a build context."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from desk import IDLE, LAYERS, Workspace
+from build_context import IDLE, LAYERS, FakeContext
 
-from localspec.drafting.build_step import Artifact, Text
+from localspec.drafting.build_step import Artifact, TargetText
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.ir import import_weights
 from localspec.formats.graph.paged import read_stateful
@@ -33,23 +33,23 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 @pytest.fixture(scope="session")
-def texts(source: Artifact) -> list[Text]:
+def texts(source: Artifact) -> list[TargetText]:
     """Greedy answers of the model itself."""
-    reading = GraphRunner(read_stateful(source.folder / "openvino_model.xml"))
+    runner = GraphRunner(read_stateful(source.folder / "openvino_model.xml"))
     found = []
     for prompt in ([3, 1, 4], [1, 5, 9, 2], [65, 35], [8, 9, 7, 9]):
         answer: list[int] = []
         for _ in range(24):
-            answer.append(int(reading.logits([*prompt, *answer])[-1].argmax()))
-        found.append(Text(prompt, answer))
+            answer.append(int(runner.logits([*prompt, *answer])[-1].argmax()))
+        found.append(TargetText(prompt, answer))
     return found
 
 
 @pytest.fixture
-def desk(texts: list[Text], source: Artifact, tmp_path: Path) -> Workspace:
+def context(texts: list[TargetText], source: Artifact, tmp_path: Path) -> FakeContext:
     kept = tmp_path / "kept"
     kept.mkdir()
-    return Workspace(texts, [1.0 + 0.02 * more for more in range(9)], source.folder / "tiny.gguf", kept)
+    return FakeContext(texts, [1.0 + 0.02 * more for more in range(9)], source.folder / "tiny.gguf", kept)
 
 
 @pytest.fixture

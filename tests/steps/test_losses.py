@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from localspec.steps.heal.losses import end_to_end, likeliest, overlap
+from localspec.steps.heal.losses import end_to_end, overlap, top_cross_entropy
 
 pytestmark = pytest.mark.engines
 
@@ -33,28 +33,30 @@ def test_the_gradient_of_overlap_is_bebops() -> None:
     assert np.allclose(logits.grad, -q * (below - q[below].sum()), atol=1e-6)
 
 
-def test_end_to_end_is_the_share_of_guesses_that_stand() -> None:
-    stands = DICE.uniform(0, 1, (2, 7))
+def test_end_to_end_is_one_minus_the_share_of_accepted_guesses() -> None:
+    acceptance = DICE.uniform(0, 1, (2, 7))
     counted = np.array([[0, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]], bool)
-    runs = [stands[0, 1:4], stands[0, 2:5], *(stands[1, at : at + 3] for at in range(5))]
+    runs = [acceptance[0, 1:4], acceptance[0, 2:5], *(acceptance[1, at : at + 3] for at in range(5))]
     expected = 1 - np.mean([np.cumprod(run).mean() for run in runs])
-    found = end_to_end(torch.tensor(stands), torch.tensor(counted), 3)
+    found = end_to_end(torch.tensor(acceptance), torch.tensor(counted), 3)
     assert float(found) == pytest.approx(expected, abs=1e-6)
 
 
-def test_texts_shorter_than_a_round_count_whole() -> None:
-    stands, counted = torch.tensor([[0.5, 0.5, 0.9]]), torch.tensor([[True, True, False]])
-    assert float(end_to_end(stands, counted, 4)) == pytest.approx(1 - (0.5 + 0.25) / 2)
+def test_short_texts_lower_the_draft_length() -> None:
+    acceptance, counted = torch.tensor([[0.5, 0.5, 0.9]]), torch.tensor([[True, True, False]])
+    assert float(end_to_end(acceptance, counted, 4)) == pytest.approx(1 - (0.5 + 0.25) / 2)
 
 
 def test_end_to_end_has_a_gradient_where_a_guess_is_hopeless() -> None:
-    stands = torch.tensor([[0.0, 0.5, 0.5]], requires_grad=True)
-    end_to_end(stands, torch.ones(1, 3, dtype=torch.bool), 3).backward()
-    assert torch.isfinite(stands.grad).all()
+    acceptance = torch.tensor([[0.0, 0.5, 0.5]], requires_grad=True)
+    end_to_end(acceptance, torch.ones(1, 3, dtype=torch.bool), 3).backward()
+    assert torch.isfinite(acceptance.grad).all()
 
 
-def test_likeliest_is_cross_entropy_on_the_top() -> None:
+def test_top_cross_entropy() -> None:
     row, own = TARGET[0, 0], DRAFT[0, 0]
     top = np.argsort(-row)[:4]
     expected = -(softmax(row[top]) * np.log(softmax(own))[top]).sum()
-    assert float(likeliest(torch.tensor(row), torch.tensor(own), 4)) == pytest.approx(expected, abs=1e-6)
+    assert float(top_cross_entropy(torch.tensor(row), torch.tensor(own), 4)) == pytest.approx(
+        expected, abs=1e-6
+    )

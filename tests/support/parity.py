@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.contracts import Engine
-from localspec.core.parity import ROUNDED, UNROUNDED, first_difference, one_by_one
+from localspec.core.parity import ROUNDED, first_difference, one_by_one
 from localspec.core.sampler import Sampling
+
+UNROUNDED = 0.02  # logits: without int8 activations only the float16 KV cache differs
 
 __all__ = ["ROUNDED", "UNROUNDED", "check", "one_by_one"]
 

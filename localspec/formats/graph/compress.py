@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
-from localspec.drafting.build_step import Text
+from localspec.drafting.build_step import TargetText
 from localspec.errors import MissingExtra
 from localspec.formats.graph.runner import graph_inputs
 
@@ -26,7 +26,7 @@ def compress(
     ratio: float = 1.0,
     method: str = PLAIN,
     zero: bool = False,
-    texts: Sequence[Text] = (),
+    texts: Sequence[TargetText] = (),
 ) -> Any:
     """Return `model` with 8-bit or 4-bit weights.
 

@@ -1,4 +1,4 @@
-"""A model in the files that another engine or program reads."""
+"""Write a model as files for other engines and programs."""
 
 from localspec.steps.export.step import Export
 

@@ -1,10 +1,10 @@
-"""Write GGUF files: another file's with fewer layers or bits, or the weights of a torch model."""
+"""Write GGUF files: a copy of another with fewer layers or bits, or the weights of a torch model."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,16 @@ from localspec.formats.tokenizer import vocabulary
 KEPT_TYPE = "as-is"
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_0", "IQ4_NL")  # of llama.cpp
 BY_BITS = {16: "F16", 8: "Q8_0", 4: "Q4_0"}
-OWN = ("GGUF.", "general.architecture", "general.quant", "general.file_type")  # what a writer says itself
-ROUNDED = 1e-4  # what rotary frequencies may be off by float32's rounding
+OWN_KEYS = ("GGUF.", "general.architecture", "general.quant", "general.file_type")  # set by the writer itself
+TOLERANCE = 1e-4  # of rotary frequencies, for float32's rounding
 State = Mapping[str, NDArray[np.float32]]
 
 
 def quantize(source: Path, file: Path, kind: str, dropped: Sequence[int] = ()) -> None:
-    """Write the GGUF `source` anew as `file` in another type and without the layers `dropped`, by llama.cpp.
+    """Write the GGUF `source` as `file` in another type and without the layers `dropped`, with llama.cpp.
 
-    Values that are rounded already are rounded again, from what they stand for. Raises MissingExtra without
-    llama.cpp, and UnsupportedModel with llama.cpp's own words where it refuses.
+    Quantized weights are dequantized and quantized again. Raises MissingExtra without llama.cpp, and
+    UnsupportedModel with llama.cpp's own message if it fails.
     """
     library = libllama.library()
     params = library.llama_model_quantize_default_params()
@@ -40,8 +40,7 @@ def quantize(source: Path, file: Path, kind: str, dropped: Sequence[int] = ()) -
         params.ftype = getattr(library, f"LLAMA_FTYPE_MOSTLY_{kind}")
     params.allow_requantize = True
     if dropped:
-        ended = (ctypes.c_int32 * (len(dropped) + 1))(*sorted(dropped), -1)
-        params.prune_layers = ended
+        params.prune_layers = (ctypes.c_int32 * (len(dropped) + 1))(*sorted(dropped), -1)
     libllama.LOG.clear()
     failed = library.llama_model_quantize(os.fsencode(source), os.fsencode(file), ctypes.byref(params))
     if failed or not file.is_file():
@@ -49,18 +48,18 @@ def quantize(source: Path, file: Path, kind: str, dropped: Sequence[int] = ()) -
         raise UnsupportedModel(f"llama.cpp cannot write `{source.name}` as {kind}: {why}")
 
 
-def write(path: Path, about: Path, state: State, layers: int, file: Path) -> None:
+def write(path: Path, configs: Path, state: State, layers: int, file: Path) -> None:
     """Write the weights `state` of a torch model as the GGUF `file`: matrices in float16, vectors in float32.
 
-    The model is that of the GGUF or Hugging Face folder `path` with `layers` layers, `state` has Hugging
-    Face's names, and the folder `about` holds tokenizer.json and what else is said of the model. Raises
-    UnsupportedModel for a tokenizer that GGUF has no name for.
+    The model was loaded from the GGUF or Hugging Face folder `path` and has `layers` layers, `state` has
+    Hugging Face's names, and the folder `configs` holds tokenizer.json and the other configs. Raises
+    UnsupportedModel for a tokenizer that GGUF cannot express.
     """
     import gguf
 
     if path.is_dir():
         folder = SafetensorsFolder.open(path)
-        shape, metadata = architecture.of_folder(folder), _metadata(folder, about)
+        shape, metadata = architecture.of_folder(folder), _metadata(folder, configs)
     else:
         source = GgufFile.open(path)
         shape, metadata = architecture.of_gguf(source), dict(source.metadata)
@@ -68,32 +67,38 @@ def write(path: Path, about: Path, state: State, layers: int, file: Path) -> Non
     metadata[f"{family}.block_count"] = layers
     writer = gguf.GGUFWriter(file, family)
     for key, value in metadata.items():
-        if key != "general.architecture" and not key.startswith(
-            ("GGUF.", "general.quant", "general.file_type")
-        ):
+        if not key.startswith(OWN_KEYS):
             _add(writer, key, value)
     writer.add_uint32("general.file_type", 1)
-    for theirs, values in state.items():
-        name = _ours(theirs)
-        if name is None or (theirs == "lm_head.weight" and values is state.get("model.embed_tokens.weight")):
-            continue
-        if family == "llama" and (".attn_q." in name or ".attn_k." in name):
-            halves = values.reshape(-1, 2, shape.head_width // 2, *values.shape[1:])
-            values = halves.swapaxes(1, 2).reshape(values.shape)
+    for name, values in _tensors(state, shape, interleaved=family == "llama"):
         writer.add_tensor(name, values.astype(np.float16 if values.ndim > 1 else np.float32))
-    stretch = (
-        architecture.frequencies(metadata[f"{family}.rope.freq_base"], shape.head_width) / shape.frequencies
-    )
-    if np.abs(stretch - 1).max() > ROUNDED:
-        writer.add_tensor("rope_freqs.weight", stretch.astype(np.float32))
+    base = metadata[f"{family}.rope.freq_base"]
+    scaling = architecture.frequencies(base, shape.head_width) / shape.frequencies
+    if np.abs(scaling - 1).max() > TOLERANCE:
+        writer.add_tensor("rope_freqs.weight", scaling.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _metadata(folder: SafetensorsFolder, about: Path) -> dict[str, Any]:
-    """Say in llama.cpp's words what a Hugging Face folder says of its model."""
+def _tensors(
+    state: State, shape: architecture.Architecture, *, interleaved: bool
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield the tensors by llama.cpp's names, the rows of queries and keys `interleaved` if it needs that."""
+    for hf_name, values in state.items():
+        name = _gguf_name(hf_name)
+        tied = hf_name == "lm_head.weight" and values is state.get("model.embed_tokens.weight")
+        if name is None or tied:
+            continue
+        if interleaved and (".attn_q." in name or ".attn_k." in name):
+            halves = values.reshape(-1, 2, shape.head_width // 2, *values.shape[1:])
+            values = halves.swapaxes(1, 2).reshape(values.shape)
+        yield name, values
+
+
+def _metadata(folder: SafetensorsFolder, configs: Path) -> dict[str, Any]:
+    """Return the GGUF metadata of a Hugging Face folder."""
     shape = architecture.of_folder(folder)
     family = "llama" if shape.family == "mistral" else shape.family
     config = folder.config
@@ -111,20 +116,19 @@ def _metadata(folder: SafetensorsFolder, about: Path) -> dict[str, Any]:
         "rope.freq_base": float(config.get("rope_theta") or scaling.get("rope_theta") or 10000.0),
         "vocab_size": int(config["vocab_size"]),
     }
-    named = {f"{family}.{key}": value for key, value in values.items()}
     return (
-        {"general.architecture": family, "general.name": about.name}
-        | named
-        | vocabulary.to_gguf(about, int(config["vocab_size"]))
+        {"general.architecture": family, "general.name": configs.name}
+        | {f"{family}.{key}": value for key, value in values.items()}
+        | vocabulary.to_gguf(configs, int(config["vocab_size"]))
     )
 
 
-def kind_of(text: str) -> str:
-    """Return one of TYPES, however its letters are written; raises BadValue."""
-    found = text.upper()
-    if found not in TYPES:
-        raise BadValue(f"`{text}` is no GGUF type", f"It takes one of {', '.join(TYPES)}")
-    return found
+def parse_type(text: str) -> str:
+    """Return the type of TYPES, whatever the case of its letters; raises BadValue."""
+    kind = text.upper()
+    if kind not in TYPES:
+        raise BadValue(f"Unknown GGUF type `{text}`", f"It takes one of {', '.join(TYPES)}")
+    return kind
 
 
 def _add(writer: Any, key: str, value: Any) -> None:
@@ -140,12 +144,12 @@ def _add(writer: Any, key: str, value: Any) -> None:
         writer.add_array(key, value)
 
 
-def _ours(name: str) -> str | None:
-    """Return llama.cpp's name of one of Hugging Face's tensors, None for what llama.cpp computes itself."""
+def _gguf_name(name: str) -> str | None:
+    """Return llama.cpp's name of a tensor, None for one that llama.cpp computes itself."""
     stem, _, suffix = name.rpartition(".")
     layer = ""
     if stem.startswith("model.layers."):
         number, _, stem = stem.removeprefix("model.layers.").partition(".")
         layer = f"blk.{number}."
-    own = next((part for part, theirs in HF_NAMES.items() if theirs == stem), None)
-    return f"{layer}{own}.{suffix}" if own else None
+    part = next((part for part, hf_name in HF_NAMES.items() if hf_name == stem), None)
+    return f"{layer}{part}.{suffix}" if part else None

@@ -1,4 +1,4 @@
-"""A model in the files that another engine or program reads."""
+"""Write a model as files for other engines and programs."""
 
 from __future__ import annotations
 
@@ -27,44 +27,46 @@ FILE = "model.gguf"
 
 
 class Export(BuildStep):
-    """Writes a model as an OpenVINO folder, a GGUF file or a Hugging Face folder, tokenizer and template too.
+    """Writes a model as an OpenVINO folder, a GGUF file or a Hugging Face folder, with its tokenizer.
 
-    A draft without some of its layers is written without them, one that was healed with what it learned. A
-    trimmed head fits into an OpenVINO graph alone.
+    A pruned draft is written without the removed layers, a healed one with its trained weights. Only an
+    OpenVINO graph can hold a trimmed head.
     """
 
     def __init__(
         self,
-        site: BuildContext,
+        context: BuildContext,
         *,
-        to: Annotated[str, Option("which files", choices=(OPENVINO, GGUF, TORCH))],
-        bits: Annotated[int, Option("bits of a weight: 16, 8, 4, or 0 to keep them", least=0, most=16)] = 0,
-        type: Annotated[str, Option("of a GGUF, such as Q4_K_M; it goes before bits")] = "",
-        npu: Annotated[bool, Option("an OpenVINO graph as NPUs take it: one scale a row")] = False,
+        to: Annotated[str, Option("the format", choices=(OPENVINO, GGUF, TORCH))],
+        bits: Annotated[int, Option("bits per weight: 16, 8, 4, or 0 to keep them", least=0, most=16)] = 0,
+        type: Annotated[str, Option("GGUF type such as Q4_K_M; it overrides bits")] = "",
+        npu: Annotated[bool, Option("an OpenVINO graph for NPUs: one scale per row")] = False,
     ) -> None:
         if bits not in (0, 4, 8, 16):
             raise BadValue(f"`bits` of `export` is {bits}", "It takes 16, 8, 4, or 0 to keep them")
         if to != OPENVINO and npu:
-            raise BadValue("`npu` of `export` is for OpenVINO graphs", "Leave it out, or give `to=openvino`")
+            raise BadValue(
+                "`npu` of `export` is only for OpenVINO graphs", "Leave it out, or use `to=openvino`"
+            )
         if to != GGUF and type:
-            raise BadValue("`type` of `export` is for GGUF files", "Give `bits`")
+            raise BadValue("`type` of `export` is only for GGUF files", "Give `bits`")
         if to == TORCH and bits not in (0, 16):
-            raise BadValue(f"`bits` of `export` is {bits}", "A Hugging Face folder has 16")
-        self._site, self._to, self._bits, self._npu = site, to, bits, npu
-        self._type = gguf_writer.kind_of(type) if type else gguf_writer.BY_BITS.get(bits, "")
+            raise BadValue(f"`bits` of `export` is {bits}", "A Hugging Face folder has 16 bits")
+        self._context, self._to, self._bits, self._npu = context, to, bits, npu
+        self._type = gguf_writer.parse_type(type) if type else gguf_writer.BY_BITS.get(bits, "")
 
     def run(self, source: Artifact, into: Path) -> Artifact:
-        """Write the files; raises UnsupportedModel for what they cannot hold, and MissingExtra."""
+        """Write the files; raises UnsupportedModel if the format cannot hold the model, and MissingExtra."""
         if self._to == OPENVINO:
             return Artifact(into, source.facts | self._openvino(source, into))
         if "tokens" in source.facts and source.facts["tokens"] < source.facts["of_tokens"]:
             raise UnsupportedModel(
-                f"The head was trimmed, which no {self._to} file can hold", "Build it with `--vocab all`"
+                f"The head was trimmed, which a {self._to} file cannot hold", "Build it with `--vocab all`"
             )
         if self._to == GGUF:
             return Artifact(into, source.facts | self._gguf(source, into))
-        self._site.step("Writing the Hugging Face folder")
-        model, file = self._torch(source)
+        self._context.step("Writing the Hugging Face folder")
+        model, file = self._torch_model(source)
         huggingface_writer.save(model, file, source.folder, into)
         return Artifact(into, source.facts | {"precision": "FP16", "weights": "."})
 
@@ -73,36 +75,38 @@ class Export(BuildStep):
         precision = source.facts.get("precision", "")
         copy_configs(source.folder, into)
         if bits and not (precision == "FP16" and (source.folder / GRAPH).is_file()):
-            self._check_uncut(source, "bits")
-            model = self._plain(into)
+            self._check_unpruned(source, "bits")
+            model = self._plain_graph(into)
         else:
             model = read_stateful(source.folder / GRAPH)
         if bits in (4, 8):
-            self._site.step(f"Rounding weights to {bits} bits")
+            self._context.step(f"Quantizing weights to {bits} bits")
             model = compress(model, bits, group=WHOLE_ROW if self._npu else 64)
         if bits:
             precision = f"INT{bits}" if bits < 16 else "FP16"
         save(model, into)
-        self._site.step("Writing the tokenizer")
+        self._context.step("Writing the tokenizer")
         if not openvino.write(into):
             name = openvino.NAMES[0]
-            self._site.say(f"Without {name}, which OpenVINO GenAI reads: `pip install 'localspec[export]'`")
+            self._context.say(
+                f"Not written: {name} for OpenVINO GenAI; it requires `pip install 'localspec[export]'`"
+            )
         return {"precision": precision}
 
-    def _plain(self, into: Path) -> Any:
+    def _plain_graph(self, into: Path) -> Any:
         """Return the graph of the source's weights in float16."""
-        import_plain(self._site.weights("source"), into, self._site)
+        import_plain(self._context.weights("source"), into, self._context)
         model = read_stateful(into / GRAPH).clone()
         for file in (into / GRAPH, (into / GRAPH).with_suffix(".bin")):
             file.unlink()
         return model
 
     def _gguf(self, source: Artifact, into: Path) -> dict[str, Any]:
-        self._site.step("Writing the GGUF file")
-        file, learned = self._site.weights("source"), source.folder / healed.FILE
+        self._context.step("Writing the GGUF file")
+        file, trained = self._context.weights("source"), source.folder / healed.FILE
         kept = source.facts.get("layers")
         copy_configs(source.folder, into)
-        if file.is_file() and not learned.is_file():
+        if file.is_file() and not trained.is_file():
             dropped = sorted(set(range(source.facts["of_layers"])) - set(kept)) if kept else []
             bits = gguf_writer.BY_BITS.get(source.facts.get("bits", 0), "")
             kind = self._type or bits or gguf_writer.KEPT_TYPE
@@ -111,12 +115,12 @@ class Export(BuildStep):
             else:
                 gguf_writer.quantize(file, into / FILE, kind, dropped)
         else:
-            self._written(source, into)
+            self._write_torch(source, into)
         return {"precision": GgufFile.open(into / FILE).precision, "weights": FILE}
 
-    def _written(self, source: Artifact, into: Path) -> None:
-        """Write weights that no GGUF file holds yet in float16, then in the type that was asked for."""
-        model, path = self._torch(source)
+    def _write_torch(self, source: Artifact, into: Path) -> None:
+        """Write torch weights as GGUF in float16, then quantize them to the requested type."""
+        model, path = self._torch_model(source)
         state = {name: _array(value) for name, value in model.state_dict().items()}
         plain = into / f"plain-{FILE}"
         gguf_writer.write(path, source.folder, state, model.config.num_hidden_layers, plain)
@@ -126,24 +130,24 @@ class Export(BuildStep):
             gguf_writer.quantize(plain, into / FILE, self._type)
             plain.unlink()
 
-    def _torch(self, source: Artifact) -> tuple[Any, Path]:
-        """Return the torch model on the CPU, with the layers that are left and what was healed of them."""
+    def _torch_model(self, source: Artifact) -> tuple[Any, Path]:
+        """Return the torch model on the CPU, with kept layers and healed weights, and its source file."""
         loading.check_extra()
-        path = self._site.weights("source")
-        model = loading.load_trainable(path, torch_devices.find_device("cpu")[1], source.facts.get("layers"))
+        path = self._context.weights("source")
+        layers = source.facts.get("layers")
+        model = loading.load_trainable(path, torch_devices.find_device("cpu")[1], layers)
         if (source.folder / healed.FILE).is_file():
-            layers = source.facts.get("layers")
             healed.load(model, layers, source.folder / healed.FILE)
         return model, path
 
-    def _check_uncut(self, source: Artifact, what: str) -> None:
+    def _check_unpruned(self, source: Artifact, what: str) -> None:
         if "layers" in source.facts or "healed" in source.facts:
             raise UnsupportedModel(
-                f"`{what}` of `export` rounds a model anew, and layers of this one were cut",
-                "Build it with the bits that it is to have",
+                f"`{what}` of `export` quantizes the original weights, and this model was pruned or healed",
+                "Build it with these bits instead",
             )
 
 
 def _array(value: Any) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = value.float().cpu().numpy()
-    return found
+    array: NDArray[np.float32] = value.float().cpu().numpy()
+    return array

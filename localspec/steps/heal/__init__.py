@@ -1,4 +1,4 @@
-"""What a draft lost with its layers is taught to it again, on texts that the target writes."""
+"""Train a pruned draft on texts that the target writes."""
 
 from localspec.steps.heal.step import Heal
 

@@ -1,35 +1,36 @@
-"""The loop that teaches a draft, with checkpoints and an end before it gets worse."""
+"""The training loop of distillation, with checkpoints and early stopping."""
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from localspec.drafting.build_step import Text
-from localspec.steps.heal.losses import end_to_end, likeliest, overlap
+from localspec.drafting.build_step import TargetText
+from localspec.steps.heal.losses import end_to_end, overlap, top_cross_entropy
 
-LOOKS = 20  # how often in its time the draft is judged
-PATIENCE = 5  # looks without a better one that end it
-RISE, FALL = 0.03, 0.7  # shares of the time at which the rate is full, and begins to fall
-AVERAGE = 8  # texts that judging reads at a time
+EVALUATIONS = 20  # over the whole training
+PATIENCE = 5  # evaluations without improvement before it stops
+WARM_UP, DECAY_FROM = 0.03, 0.7  # shares of the training until the rate is full, and after which it falls
+EVAL_BATCH = 8  # texts
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """How a draft is taught: for `seconds`, at the learning `rate`, by `batch` texts a step.
+class TrainingPlan:
+    """How a draft is trained: for `seconds` or `steps`, at the learning `rate`, on `batch` texts per step.
 
-    It ends earlier after `steps`. `depth` guesses make a round of the end-to-end loss, before which, for a
-    share `warm` of the lesson, the target's `top` likeliest tokens teach.
+    For a share `warm` of the training the loss is the cross-entropy on the target's `top` likeliest tokens,
+    then the end-to-end loss at `draft_length`.
     """
 
     seconds: float
     rate: float
     batch: int = 16
-    depth: int = 4
+    draft_length: int = 4
     warm: float = 0.3
     top: int = 32
     seed: int = 0
@@ -37,8 +38,8 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Taught:
-    """The share of the target's tokens that a draft guessed before and after so many steps."""
+class TrainingResult:
+    """The acceptance rate before and after training, and the number of steps."""
 
     before: float
     after: float
@@ -48,155 +49,152 @@ class Taught:
 def distil(
     teacher: Any,
     draft: Any,
-    texts: Sequence[Text],
-    judged: Sequence[Text],
-    lesson: Lesson,
-    kept: Path,
+    texts: Sequence[TargetText],
+    held_out: Sequence[TargetText],
+    plan: TrainingPlan,
+    checkpoint: Path,
     say: Callable[[str], None],
-) -> Taught:
-    """Teach `draft` those of its parameters that require gradients on `texts` of the `teacher`.
+) -> TrainingResult:
+    """Train the parameters of `draft` that require gradients on `texts` of the `teacher`.
 
-    It ends with the values that guess most of `judged`, texts that it is not taught on: never fewer than
-    before. Checkpoints go to the file `kept`, from where a lesson that was killed goes on. Raises
-    TooLittleMemory where not even one text fits.
+    It ends with the best acceptance rate on `held_out`, which is never lower than before. A killed training
+    resumes from the file `checkpoint`. Raises TooLittleMemory if not even one text fits.
     """
-    loop = _Loop(teacher, draft, texts, judged, lesson, kept, say)
-    return loop.run()
+    return _Trainer(teacher, draft, texts, held_out, plan, checkpoint, say).run()
 
 
-def acceptance(model: Any, texts: Sequence[Text]) -> float:
-    """Return the share of answered tokens that are the model's likeliest ones after the text before."""
+def acceptance(model: Any, texts: Sequence[TargetText]) -> float:
+    """Return the share of answer tokens that are the model's likeliest ones after the text before."""
     import torch
 
-    right = count = 0
-    with torch.inference_mode(), _arithmetic(model):
-        for at in range(0, len(texts), AVERAGE):
-            batch = _batch(texts[at : at + AVERAGE], model.device)
-            likely = _logits(model, batch)[:, :-1].argmax(-1)
-            hit = (likely == batch.tokens[:, 1:]) & batch.counted
-            right, count = right + int(hit.sum()), count + int(batch.counted.sum())
-    return right / max(count, 1)
+    hits = count = 0
+    with torch.inference_mode(), _autocast(model):
+        for at in range(0, len(texts), EVAL_BATCH):
+            batch = _batch(texts[at : at + EVAL_BATCH], model.device)
+            likeliest = _logits(model, batch)[:, :-1].argmax(-1)
+            hit = (likeliest == batch.tokens[:, 1:]) & batch.counted
+            hits, count = hits + int(hit.sum()), count + int(batch.counted.sum())
+    return hits / max(count, 1)
 
 
 @dataclass(frozen=True)
 class _Batch:
     tokens: Any  # [texts, tokens]
-    there: Any  # [texts, tokens]
-    counted: Any  # [texts, tokens - 1]: does that row foretell a token of the answer?
+    mask: Any  # [texts, tokens]
+    counted: Any  # [texts, tokens - 1]: whether the next token belongs to the answer
 
 
-def _batch(texts: Sequence[Text], device: Any) -> _Batch:
+def _batch(texts: Sequence[TargetText], device: Any) -> _Batch:
     import torch
 
     width = max(len(text.prompt) + len(text.answer) for text in texts)
     tokens = torch.zeros(len(texts), width, dtype=torch.long)
-    there, counted = torch.zeros_like(tokens), torch.zeros(len(texts), width - 1, dtype=torch.bool)
+    mask, counted = torch.zeros_like(tokens), torch.zeros(len(texts), width - 1, dtype=torch.bool)
     for row, (prompt, answer) in enumerate(texts):
-        whole = len(prompt) + len(answer)
-        tokens[row, :whole] = torch.tensor([*prompt, *answer])
-        there[row, :whole] = 1
-        counted[row, len(prompt) - 1 : whole - 1] = True
-    return _Batch(tokens.to(device), there.to(device), counted.to(device))
+        length = len(prompt) + len(answer)
+        tokens[row, :length] = torch.tensor([*prompt, *answer])
+        mask[row, :length] = 1
+        counted[row, len(prompt) - 1 : length - 1] = True
+    return _Batch(tokens.to(device), mask.to(device), counted.to(device))
 
 
 def _logits(model: Any, batch: _Batch) -> Any:
-    return model(input_ids=batch.tokens, attention_mask=batch.there, use_cache=False).logits
+    return model(input_ids=batch.tokens, attention_mask=batch.mask, use_cache=False).logits
 
 
-def _arithmetic(model: Any) -> Any:
+def _autocast(model: Any) -> Any:
     import torch
 
     kind = model.device.type
-    halved = kind == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=halved)
+    enabled = kind == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled)
 
 
-class _Loop:
-    """One lesson: where it is, and the best that it has reached."""
+class _Trainer:
+    """The state of one training, and the best parameters so far."""
 
     def __init__(
         self,
         teacher: Any,
         draft: Any,
-        texts: Sequence[Text],
-        judged: Sequence[Text],
-        lesson: Lesson,
-        kept: Path,
+        texts: Sequence[TargetText],
+        held_out: Sequence[TargetText],
+        plan: TrainingPlan,
+        checkpoint: Path,
         say: Callable[[str], None],
     ) -> None:
         import torch
 
         self._teacher, self._draft = teacher, draft
-        self._texts, self._judged = texts, judged
-        self._lesson, self._kept, self._say = lesson, kept, say
-        self._learning = {name: one for name, one in draft.named_parameters() if one.requires_grad}
-        self._optimizer = torch.optim.AdamW(self._learning.values(), lr=lesson.rate, weight_decay=0.0)
-        self._spent, self._steps, self._size = 0.0, 0, lesson.batch
+        self._texts, self._held_out = texts, held_out
+        self._plan, self._checkpoint, self._say = plan, checkpoint, say
+        self._parameters = {name: value for name, value in draft.named_parameters() if value.requires_grad}
+        self._optimizer = torch.optim.AdamW(self._parameters.values(), lr=plan.rate, weight_decay=0.0)
+        self._seconds, self._steps, self._micro_batch = 0.0, 0, plan.batch
         self._skipped = 0
-        self._before, self._best, self._since = 0.0, 0.0, 0
-        self._values: dict[str, Any] = {}
+        self._before, self._best, self._without_improvement = 0.0, 0.0, 0
+        self._best_values: dict[str, Any] = {}
 
-    def run(self) -> Taught:
-        """Teach until the time is over or nothing gets better, and leave the best values in the draft."""
-        if not self._resumed():
-            self._before = self._best = acceptance(self._draft, self._judged)
-            self._values = self._copied()
-        started, looks = monotonic() - self._spent, int(self._share * LOOKS)
+    def run(self) -> TrainingResult:
+        """Train until the time is over or nothing improves, and load the best parameters into the draft."""
+        if not self._load_checkpoint():
+            self._before = self._best = acceptance(self._draft, self._held_out)
+            self._best_values = self._copy_parameters()
+        started, evaluations = monotonic() - self._seconds, int(self._progress * EVALUATIONS)
         batches = self._batches()
         self._draft.train()
-        while self._share < 1 and self._since < PATIENCE:
+        while self._progress < 1 and self._without_improvement < PATIENCE:
             self._step(next(batches))
-            self._spent = monotonic() - started
-            if int(self._share * LOOKS) > looks:
-                looks = int(self._share * LOOKS)
-                self._look()
+            self._seconds = monotonic() - started
+            if int(self._progress * EVALUATIONS) > evaluations:
+                evaluations = int(self._progress * EVALUATIONS)
+                self._evaluate()
         if self._skipped:
-            self._say(f"{self._skipped} steps were left out: their gradients were no numbers")
+            self._say(f"Skipped {self._skipped} steps whose gradients were not finite")
         self._draft.eval()
-        self._load(self._values)
-        return Taught(self._before, self._best, self._steps)
+        self._load_parameters(self._best_values)
+        return TrainingResult(self._before, self._best, self._steps)
 
     @property
-    def _share(self) -> float:
-        """How much of the lesson is over."""
-        return max(self._spent / self._lesson.seconds, self._steps / self._lesson.steps)
+    def _progress(self) -> float:
+        """The share of the training that is done."""
+        return max(self._seconds / self._plan.seconds, self._steps / self._plan.steps)
 
-    def _batches(self) -> Iterator[list[Text]]:
-        """Yield texts of about one length together, in an order of their own at each turn."""
-        import random
-
-        dice = random.Random(self._lesson.seed + self._steps)
+    def _batches(self) -> Iterator[list[TargetText]]:
+        """Yield batches of texts of similar length, in a new order in each epoch."""
+        generator = random.Random(self._plan.seed + self._steps)
         while True:
-            order = dice.sample(self._texts, len(self._texts))
-            near = self._size * 16
-            for at in range(0, len(order), near):
-                some = sorted(order[at : at + near], key=lambda text: len(text.prompt) + len(text.answer))
-                starts = list(range(0, len(some), self._size))
-                dice.shuffle(starts)
+            order = generator.sample(self._texts, len(self._texts))
+            chunk = self._micro_batch * 16
+            for at in range(0, len(order), chunk):
+                texts = sorted(order[at : at + chunk], key=lambda text: len(text.prompt) + len(text.answer))
+                starts = list(range(0, len(texts), self._micro_batch))
+                generator.shuffle(starts)
                 for start in starts:
-                    yield some[start : start + self._size]
+                    yield texts[start : start + self._micro_batch]
 
-    def _step(self, texts: list[Text]) -> None:
+    def _step(self, texts: list[TargetText]) -> None:
         import torch
 
-        share = self._share
+        progress = self._progress
         for group in self._optimizer.param_groups:
-            group["lr"] = self._lesson.rate * max(0.0, min(1.0, share / RISE + 0.1, (1 - share) / (1 - FALL)))
+            schedule = min(1.0, progress / WARM_UP + 0.1, (1 - progress) / (1 - DECAY_FROM))
+            group["lr"] = self._plan.rate * max(0.0, schedule)
         try:
-            for at in range(0, len(texts), self._size):
-                some = texts[at : at + self._size]
-                loss = self._loss(_batch(some, self._draft.device), warm=share < self._lesson.warm)
+            for at in range(0, len(texts), self._micro_batch):
+                some = texts[at : at + self._micro_batch]
+                loss = self._loss(_batch(some, self._draft.device), warm=progress < self._plan.warm)
                 (loss * len(some) / len(texts)).backward()
         except torch.OutOfMemoryError:
             self._optimizer.zero_grad()
-            if self._size == 1:
+            if self._micro_batch == 1:
                 raise
-            self._size //= 2
+            self._micro_batch //= 2
             torch.cuda.empty_cache()
-            self._say(f"The card is full: texts are read {self._size} at a time")
+            self._say(f"Out of GPU memory; continuing with {self._micro_batch} texts at a time")
             return
-        norm = torch.nn.utils.clip_grad_norm_(self._learning.values(), 1.0)
-        if torch.isfinite(norm):  # half precision overflows in some, and such a step would spoil every value
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), 1.0)
+        if torch.isfinite(norm):  # half precision may overflow, and such a step would ruin all parameters
             self._optimizer.step()
             self._steps += 1
         else:
@@ -206,68 +204,73 @@ class _Loop:
     def _loss(self, batch: _Batch, *, warm: bool) -> Any:
         import torch
 
-        with torch.no_grad(), _arithmetic(self._teacher):
-            wanted = _logits(self._teacher, batch)[:, :-1][batch.counted]
-        with _arithmetic(self._draft):
-            guessed = _logits(self._draft, batch)[:, :-1][batch.counted]
-        vocab = min(wanted.shape[-1], guessed.shape[-1])  # some families pad theirs
-        wanted, guessed = wanted[:, :vocab], guessed[:, :vocab]
+        with torch.no_grad(), _autocast(self._teacher):
+            target = _logits(self._teacher, batch)[:, :-1][batch.counted]
+        with _autocast(self._draft):
+            draft = _logits(self._draft, batch)[:, :-1][batch.counted]
+        vocab = min(target.shape[-1], draft.shape[-1])  # some families pad theirs
+        target, draft = target[:, :vocab], draft[:, :vocab]
         if warm:
-            return likeliest(wanted, guessed, min(self._lesson.top, vocab)).mean()
-        stands = overlap(wanted, guessed)
-        placed = torch.zeros(batch.counted.shape, device=stands.device).masked_scatter(batch.counted, stands)
-        return end_to_end(placed, batch.counted, self._lesson.depth)
+            return top_cross_entropy(target, draft, min(self._plan.top, vocab)).mean()
+        accepted = overlap(target, draft)
+        rates = torch.zeros(batch.counted.shape, device=accepted.device)
+        rates = rates.masked_scatter(batch.counted, accepted)
+        return end_to_end(rates, batch.counted, self._plan.draft_length)
 
-    def _look(self) -> None:
-        """Judge the draft, keep it if it is the best so far, and write a checkpoint."""
+    def _evaluate(self) -> None:
+        """Evaluate the draft, keep its parameters if they are the best so far, and write a checkpoint."""
         self._draft.eval()
-        found = acceptance(self._draft, self._judged)
+        rate = acceptance(self._draft, self._held_out)
         self._draft.train()
-        better = found > self._best
-        if better:
-            self._best, self._values = found, self._copied()
-        # the first losses only bring the two together: what they cost at first is no reason to stop
-        warm = self._share < self._lesson.warm
-        self._since = 0 if better or warm else self._since + 1
-        left = max(0.0, self._lesson.seconds - self._spent) / 60
-        self._say(
-            f"{found:.1%} of the target's tokens are guessed, {self._before:.1%} before; {left:.0f} min left"
-        )
-        self._save()
+        improved = rate > self._best
+        if improved:
+            self._best, self._best_values = rate, self._copy_parameters()
+        # The first loss may lower the acceptance rate at first, which is no reason to stop.
+        warm = self._progress < self._plan.warm
+        self._without_improvement = 0 if improved or warm else self._without_improvement + 1
+        left = max(0.0, self._plan.seconds - self._seconds) / 60
+        self._say(f"Acceptance rate {rate:.1%}, {self._before:.1%} before training; {left:.0f} min left")
+        self._save_checkpoint()
 
-    def _copied(self) -> dict[str, Any]:
-        return {name: one.detach().cpu().clone() for name, one in self._learning.items()}
+    def _copy_parameters(self) -> dict[str, Any]:
+        return {name: value.detach().cpu().clone() for name, value in self._parameters.items()}
 
-    def _load(self, values: dict[str, Any]) -> None:
+    def _load_parameters(self, values: dict[str, Any]) -> None:
         import torch
 
         with torch.no_grad():
             for name, value in values.items():
-                self._learning[name].copy_(value)
+                self._parameters[name].copy_(value)
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
         import torch
 
         state = {
-            "now": self._copied(),
-            "best": self._values,
+            "parameters": self._copy_parameters(),
+            "best": self._best_values,
             "optimizer": self._optimizer.state_dict(),
-            "numbers": (self._spent, self._steps, self._before, self._best, self._since),
+            "counters": (
+                self._seconds,
+                self._steps,
+                self._before,
+                self._best,
+                self._without_improvement,
+            ),
         }
-        partial = self._kept.with_suffix(".partial")
+        partial = self._checkpoint.with_suffix(".partial")
         torch.save(state, partial)
-        os.replace(partial, self._kept)
+        os.replace(partial, self._checkpoint)
 
-    def _resumed(self) -> bool:
-        """Take up a checkpoint; tell whether there was one."""
+    def _load_checkpoint(self) -> bool:
+        """Load the checkpoint; return False if there is none."""
         import torch
 
-        if not self._kept.is_file():
+        if not self._checkpoint.is_file():
             return False
-        state = torch.load(self._kept, map_location=self._draft.device, weights_only=True)
-        self._load(state["now"])
-        self._values = {name: value.cpu() for name, value in state["best"].items()}
+        state = torch.load(self._checkpoint, map_location=self._draft.device, weights_only=True)
+        self._load_parameters(state["parameters"])
+        self._best_values = {name: value.cpu() for name, value in state["best"].items()}
         self._optimizer.load_state_dict(state["optimizer"])
-        self._spent, self._steps, self._before, self._best, self._since = state["numbers"]
-        self._say(f"Going on after {self._steps} steps")
+        self._seconds, self._steps, self._before, self._best, self._without_improvement = state["counters"]
+        self._say(f"Resuming after {self._steps} steps")
         return True

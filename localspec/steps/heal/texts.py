@@ -1,4 +1,4 @@
-"""Texts that a model writes by itself: it invents what users ask, then answers (Magpie, Xu et al. 2024)."""
+"""Let a model write training texts: it invents users' questions and answers them (Magpie, Xu et al. 2024)."""
 
 from __future__ import annotations
 
@@ -7,96 +7,112 @@ from time import monotonic
 from typing import Any
 
 from localspec.core.types import Tokens
-from localspec.drafting.build_step import Text
+from localspec.drafting.build_step import TargetText
 from localspec.formats.huggingface.torch_devices import run_in_halves
 
-QUESTION, ANSWER = 192, 256  # tokens at most
-SHORTEST = 8  # tokens of an answer that teaches something
+MAX_QUESTION, MAX_ANSWER = 192, 256  # tokens
+MIN_ANSWER = 8  # tokens; shorter answers teach nothing
 
 
-def write(
+def write_texts(
     model: Any,
-    turns: Sequence[tuple[Tokens, Tokens]],
-    ends: Sequence[int],
+    chat_wrappers: Sequence[tuple[Tokens, Tokens]],
+    stop_tokens: Sequence[int],
     *,
-    asked: Sequence[Tokens] = (),
+    prompts: Sequence[Tokens] = (),
     seconds: float,
-    most: int,
+    max_texts: int,
     batch: int,
     seed: int,
-) -> Iterator[list[Text]]:
-    """Yield what `model` answered, some texts at a time, until `seconds` are over or `most` are written.
+) -> Iterator[list[TargetText]]:
+    """Yield batches of texts that `model` writes, for `seconds` or until there are `max_texts`.
 
-    `turns` are the tokens before and behind a user's turn, for each kind of user. With `asked`, whole
-    prompts, these are answered and nothing is invented. `ends` are the tokens that end a turn. Questions are
-    sampled from the model with `seed`, answers are greedy, as what a draft must guess mostly is.
+    `chat_wrappers` are the tokens before and after a user's message, for each kind of user. Given `prompts`
+    are answered instead of invented questions. Questions are sampled with `seed`; answers are greedy, like
+    most texts that a draft will guess.
     """
     import torch
 
     torch.manual_seed(seed)
     until, written, number = monotonic() + seconds, 0, 0
-    while written < most and monotonic() < until:
-        count = min(batch, most - written)
-        if asked:
-            prompts = [list(prompt) for prompt in asked[number * batch :][:count]]
-            if not prompts:
+    while written < max_texts and monotonic() < until:
+        count = min(batch, max_texts - written)
+        if prompts:
+            asked = [list(prompt) for prompt in prompts[number * batch :][:count]]
+            if not asked:
                 return
         else:
-            chosen = [turns[(number * batch + at) % len(turns)] for at in range(count)]
-            questions = _grown(model, [list(before) for before, _ in chosen], ends, QUESTION, sampled=True)
-            prompts = [
-                [*before, *question, *behind]
-                for (before, behind), question in zip(chosen, questions, strict=True)
-                if question
-            ]
+            wrappers = [chat_wrappers[(number * batch + at) % len(chat_wrappers)] for at in range(count)]
+            asked = _invent_prompts(model, wrappers, stop_tokens)
         number += 1
-        answers = _grown(model, prompts, ends, ANSWER, sampled=False, keep_end=True)
-        found = [
-            Text(prompt, answer)
-            for prompt, answer in zip(prompts, answers, strict=True)
-            if len(answer) >= SHORTEST
+        answers = _generate(model, asked, stop_tokens, MAX_ANSWER, sampled=False, keep_stop=True)
+        texts = [
+            TargetText(prompt, answer)
+            for prompt, answer in zip(asked, answers, strict=True)
+            if len(answer) >= MIN_ANSWER
         ]
-        written += len(found)
-        yield found
+        written += len(texts)
+        yield texts
 
 
-def _grown(
+def _invent_prompts(
+    model: Any, wrappers: Sequence[tuple[Tokens, Tokens]], stop_tokens: Sequence[int]
+) -> list[list[int]]:
+    """Let the model write a user's message in each of `wrappers`; empty messages are left out."""
+    starts = [list(before) for before, _ in wrappers]
+    questions = _generate(model, starts, stop_tokens, MAX_QUESTION, sampled=True)
+    return [
+        [*before, *question, *after]
+        for (before, after), question in zip(wrappers, questions, strict=True)
+        if question
+    ]
+
+
+def _generate(
     model: Any,
     prompts: list[list[int]],
-    ends: Sequence[int],
-    longest: int,
+    stop_tokens: Sequence[int],
+    max_new_tokens: int,
     *,
     sampled: bool,
-    keep_end: bool = False,
+    keep_stop: bool = False,
 ) -> list[list[int]]:
-    """Return what the model writes behind each prompt, without the token that ended it unless `keep_end`."""
-    return run_in_halves(
-        prompts, lambda some: _generated(model, some, ends, longest, sampled=sampled, keep_end=keep_end)
-    )
+    """Return the model's continuation of each prompt, without its stop token unless `keep_stop`."""
+
+    def run(batch: list[list[int]]) -> list[list[int]]:
+        outputs = _generate_batch(model, batch, stop_tokens, max_new_tokens, sampled=sampled)
+        return [_until_stop(tokens, stop_tokens, keep_stop) for tokens in outputs]
+
+    return run_in_halves(prompts, run)
 
 
-def _generated(
-    model: Any, prompts: list[list[int]], ends: Sequence[int], longest: int, *, sampled: bool, keep_end: bool
+def _generate_batch(
+    model: Any, prompts: list[list[int]], stop_tokens: Sequence[int], max_new_tokens: int, *, sampled: bool
 ) -> list[list[int]]:
     import torch
     from transformers import GenerationConfig
 
     if not prompts:
         return []
-    width, padding = max(map(len, prompts)), ends[0] if ends else 0
-    there = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in prompts], device=model.device)
-    given = torch.tensor([[padding] * (width - len(one)) + one for one in prompts], device=model.device)
-    asked = {"do_sample": True, "temperature": 1.0, "top_p": 0.95, "top_k": 0} if sampled else {}
+    width, padding = max(map(len, prompts)), stop_tokens[0] if stop_tokens else 0
+    masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    padded = [[padding] * (width - len(prompt)) + prompt for prompt in prompts]
+    sampling = {"do_sample": True, "temperature": 1.0, "top_p": 0.95, "top_k": 0} if sampled else {}
     config = GenerationConfig(
-        max_new_tokens=longest, eos_token_id=list(ends) or None, pad_token_id=padding, **asked
+        max_new_tokens=max_new_tokens,
+        eos_token_id=list(stop_tokens) or None,
+        pad_token_id=padding,
+        **sampling,
     )
+    inputs, mask = (torch.tensor(rows, device=model.device) for rows in (padded, masks))
     with torch.inference_mode():
-        found = model.generate(given, attention_mask=there, generation_config=config)[:, width:].tolist()
-    return [_until_end(tokens, ends, keep_end) for tokens in found]
+        output = model.generate(inputs, attention_mask=mask, generation_config=config)
+    continuations: list[list[int]] = output[:, width:].tolist()
+    return continuations
 
 
-def _until_end(tokens: list[int], ends: Sequence[int], keep: bool) -> list[int]:
+def _until_stop(tokens: list[int], stop_tokens: Sequence[int], keep: bool) -> list[int]:
     for at, token in enumerate(tokens):
-        if token in ends:
+        if token in stop_tokens:
             return tokens[: at + keep]
     return tokens

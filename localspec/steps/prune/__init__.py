@@ -1,4 +1,4 @@
-"""Layers that a draft can do without are taken out of its graph."""
+"""Remove the layers that a draft can do without."""
 
 from localspec.steps.prune.step import Prune
 

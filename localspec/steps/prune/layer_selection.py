@@ -1,4 +1,4 @@
-"""Which layers a draft can do without."""
+"""Rank the layers of a draft by how little they change the hidden states."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-States = NDArray[np.floating]  # [layers + 1, tokens, width]: what enters each layer and leaves the last
-
-
+HiddenStates = NDArray[np.floating]  # [layers + 1, tokens, width]: each layer's input, the last one's output
 Distances = NDArray[np.float64]  # [layers + 1, layers + 1]
 
 
-def angles(states: States) -> Distances:
-    """Return the mean angle between the states that enter any two layers, as a share of a half turn.
+def angular_distances(states: HiddenStates) -> Distances:
+    """Return the mean angle between the inputs of any two layers, as a share of a half turn.
 
     d(x_i, x_j) = arccos(cos(x_i, x_j)) / pi (Gromov et al. 2024, The Unreasonable Ineffectiveness of the
-    Deeper Layers, eq. 6), the mean over all tokens instead of the last one of each text.
+    Deeper Layers, eq. 6), averaged over all tokens instead of the last one of each text.
     """
     unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
     cosines = np.einsum("itw,jtw->ijt", unit, unit)
     return np.asarray(np.arccos(np.clip(cosines, -1.0, 1.0)).mean(axis=-1) / np.pi, np.float64)
 
 
-def influences(states: States) -> NDArray[np.float64]:
-    """Return how much each layer turns what goes through it, [layers].
+def block_influence(states: HiddenStates) -> NDArray[np.float64]:
+    """Return how much each layer changes its input, [layers].
 
     Block influence: 1 - E[cos(x_i, x_i+1)] (Men et al. 2024, ShortGPT, eq. 1).
     """
@@ -35,10 +33,10 @@ def influences(states: States) -> NDArray[np.float64]:
     return np.asarray(1.0 - cosines.mean(axis=-1), np.float64)
 
 
-def candidates(distances: Distances, influence: Sequence[float], count: int) -> list[frozenset[int]]:
-    """Return sets of `count` layers that may go: the block of least angle, and the least influential ones.
+def removal_candidates(distances: Distances, influence: Sequence[float], count: int) -> list[frozenset[int]]:
+    """Return sets of `count` layers to remove: the block of least angle, and the least influential layers.
 
-    The first and the last layer are kept. Empty when there are not so many others.
+    The first and the last layer are kept. Empty if there are not so many others.
     """
     layers = len(influence)
     if not 0 < count <= layers - 2:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from desk import Workspace
+from build_context import FakeContext
 
 from localspec import plugins
 from localspec.drafting.build_step import Artifact
@@ -45,7 +45,7 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path / "kept" / "cpu"
 
 
-def rows(model: Path, kept: Path, **options: Any) -> Any:
+def logits_of(model: Path, kept: Path, **options: Any) -> Any:
     """Read a text across two blocks of the cache, in passes of several widths, with a rewind."""
     session = OpenVino(model, kept.parent, **options).session()
     found = [session.forward(TEXT[at : at + 20], 20).copy() for at in (0, 20, 40)]
@@ -71,10 +71,10 @@ def read_before(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_second_start_gives_the_same_rows(
     model: Path, kept: Path, read_before: list[str], options: dict[str, Any]
 ) -> None:
-    first = rows(model, kept, **options)
+    first = logits_of(model, kept, **options)
     assert len(graphs(kept)) == 1
     assert read_before == ["openvino_model.xml"]
-    assert np.array_equal(rows(model, kept, **options), first)
+    assert np.array_equal(logits_of(model, kept, **options), first)
     assert read_before == ["openvino_model.xml"]
 
 
@@ -87,16 +87,16 @@ def test_four_bits_stay_four_bits(kept: Path, read_before: list[str], tmp_path: 
     path = tiny.write_gguf(tiny.make("llama", "Q8_0"), source / "a.gguf")
     convert.from_gguf(path, source)
     import_weights(GgufFile.open(path), source, Silent(), plain=True)
-    step = plugins.parse("steps", f"quantize:bits=4,group=32,zero={zero}").make(Workspace([], []))
+    step = plugins.parse("steps", f"quantize:bits=4,group=32,zero={zero}").make(FakeContext([], []))
     step.run(Artifact(source, {}), model)
-    first = rows(model, kept)
-    assert np.array_equal(rows(model, kept), first)
+    first = logits_of(model, kept)
+    assert np.array_equal(logits_of(model, kept), first)
     assert read_before == ["openvino_model.xml"]
     assert len(graphs(kept)) == 1
 
 
 def test_weights_are_not_kept_twice(model: Path, kept: Path) -> None:
-    rows(model, kept)
+    logits_of(model, kept)
     (name,) = graphs(kept)
     shared = (kept / name / compile_cache.GRAPH).read_text().count('name="shared@')
     assert shared >= 2 * 4  # the products of two layers: q k v, output, gate up, down
@@ -104,7 +104,7 @@ def test_weights_are_not_kept_twice(model: Path, kept: Path) -> None:
 
 def test_threads_share_a_graph_and_settings_do_not(model: Path, kept: Path) -> None:
     for options in ({}, {"threads": 1}, {"kv": "f32"}):
-        rows(model, kept, **options)
+        logits_of(model, kept, **options)
     assert len(graphs(kept)) == 2
 
 
@@ -112,17 +112,17 @@ def test_threads_share_a_graph_and_settings_do_not(model: Path, kept: Path) -> N
 def test_a_graph_that_was_cut_is_made_again(
     model: Path, kept: Path, name: str, read_before: list[str]
 ) -> None:
-    first = rows(model, kept)
+    first = logits_of(model, kept)
     (graph,) = graphs(kept)
     content = (kept / graph / name).read_bytes()
     (kept / graph / name).write_bytes(content[: len(content) // 2])
-    assert np.array_equal(rows(model, kept), first)
+    assert np.array_equal(logits_of(model, kept), first)
     assert len(read_before) == 2
     assert len((kept / graph / name).read_bytes()) > len(content) // 2
 
 
 def test_a_changed_model_has_a_graph_of_its_own(model: Path, kept: Path, tmp_path: Path) -> None:
-    rows(model, kept)
+    logits_of(model, kept)
     other = tmp_path / "other"
     other.mkdir()
     import_weights(
@@ -130,9 +130,9 @@ def test_a_changed_model_has_a_graph_of_its_own(model: Path, kept: Path, tmp_pat
         other,
         Silent(),
     )
-    expected = rows(other, kept)
+    expected = logits_of(other, kept)
     shutil.copytree(other, model, dirs_exist_ok=True)
-    assert np.array_equal(rows(model, kept), expected)
+    assert np.array_equal(logits_of(model, kept), expected)
     assert len(graphs(kept)) >= 2
 
 
@@ -143,7 +143,7 @@ def test_only_so_many_graphs_of_a_model_are_kept(
     others = kept.parent / "npu"  # another engine's, which are not ours to forget
     others.mkdir(parents=True)
     for group in (0, 32, 64):
-        rows(model, kept, group=group)
+        logits_of(model, kept, group=group)
     assert len(graphs(kept)) == 2
     assert others.is_dir()
 
@@ -169,7 +169,7 @@ def test_a_graph_with_other_rows_is_not_kept(
         return found, spoiled
 
     monkeypatch.setattr(compile_cache, "compile_and_take_apart", wrong)
-    assert np.array_equal(rows(model, kept), rows(model, kept))
+    assert np.array_equal(logits_of(model, kept), logits_of(model, kept))
     assert tried == [True]
     assert not any(path.is_dir() for path in kept.iterdir())
 
@@ -177,10 +177,10 @@ def test_a_graph_with_other_rows_is_not_kept(
 def test_a_full_disk_or_little_memory_keeps_nothing(
     model: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = rows(model, kept)
+    expected = logits_of(model, kept)
     shutil.rmtree(kept)
     monkeypatch.setattr(compile_cache, "_room", lambda folder, weights: False)
-    assert np.array_equal(rows(model, kept), expected)
+    assert np.array_equal(logits_of(model, kept), expected)
     assert not kept.exists()
 
 
@@ -194,7 +194,7 @@ def test_a_folder_that_is_no_graph_is_refused(tmp_path: Path) -> None:
 def test_a_start_is_never_stopped_by_what_cannot_be_kept(
     model: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = rows(model, kept)
+    expected = logits_of(model, kept)
     shutil.rmtree(kept)
     for error in (RuntimeError("disk full"), ValueError("another format")):
 
@@ -208,5 +208,5 @@ def test_a_start_is_never_stopped_by_what_cannot_be_kept(
             raise error
 
         monkeypatch.setattr(compile_cache, "compile_and_take_apart", broken)
-        assert np.array_equal(rows(model, kept), expected)
+        assert np.array_equal(logits_of(model, kept), expected)
         assert graphs(kept) == []
