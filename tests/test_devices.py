@@ -63,14 +63,14 @@ def test_the_order_of_choice(have: Have, available: tuple[Device, ...], expected
     assert chosen.reason
 
 
-def test_a_card_that_is_too_small_is_passed_over_with_the_reason(have: Have) -> None:
+def test_a_card_that_is_too_small_is_skipped_with_the_reason(have: Have) -> None:
     have(CPU, INTEGRATED, CARD)
     chosen = devices.choose(fits=lambda device: device.kind != "cuda")
     assert named(chosen) == ("openvino", "GPU.0")
     assert "the model does not fit" in chosen.reason
 
 
-def test_a_card_without_torch_names_the_command_that_brings_it(have: Have) -> None:
+def test_a_card_without_torch_names_the_install_command(have: Have) -> None:
     have(CPU, CARD, torch=False)
     chosen = devices.choose()
     assert named(chosen) == ("openvino", "CPU")
@@ -112,7 +112,7 @@ def test_this_machine_is_described() -> None:
     assert values["chosen"]["engine"] in values["engines"]
 
 
-def test_where_llama_cpp_may_be_faster_it_is_said(have: Have, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_says_when_llama_cpp_may_be_faster(have: Have, monkeypatch: pytest.MonkeyPatch) -> None:
     have(CPU)
     for vector, said in (("AVX2", True), ("AVX-512 VNNI", False)):
         monkeypatch.setattr(hardware, "vector_instructions", lambda vector=vector: vector)

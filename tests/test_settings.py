@@ -61,9 +61,7 @@ def test_nothing_is_set_at_first(file: Path) -> None:
     assert len(values) == 5
 
 
-def test_a_table_goes_before_the_top_and_a_variable_before_both(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_wins_over_a_table_over_the_top_level(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text('# mine\ndraft = "ngram"\nthreads = 2\n\n[chat]\ndraft = "off"\n')
     assert given() == {
         "draft": ("off", "file", f"`{file}`, line 6"),
@@ -93,7 +91,7 @@ def test_a_table_goes_before_the_top_and_a_variable_before_both(
         ('chat = { draft = "x" }', ""),
     ],
 )
-def test_the_line_of_a_setting_is_told_however_it_is_written(file: Path, written: str, line: str) -> None:
+def test_the_line_of_a_setting_is_found_in_any_notation(file: Path, written: str, line: str) -> None:
     file.write_text(written, "utf-8")
     value, _, place = given()["draft"]
     assert (value, place) == ("x", f"`{file}`, {line}" if line else f"`{file}`")
@@ -103,7 +101,7 @@ def test_the_line_of_a_setting_is_told_however_it_is_written(file: Path, written
     ("written", "value"),
     [("threads = 4", "4"), ('threads = "4"', "4"), ("draft = true", "true"), ("draft = 0.5", "0.5")],
 )
-def test_values_are_what_a_command_line_would_say(file: Path, written: str, value: str) -> None:
+def test_values_become_texts_of_the_command_line(file: Path, written: str, value: str) -> None:
     file.write_text(written)
     assert [found[0] for found in given().values()] == [value]
 
@@ -145,7 +143,7 @@ def test_a_variable_is_one_value_unless_it_is_a_list(
         ("stop = [['a']]", "line 1: it takes one value"),
     ],
 )
-def test_a_value_that_cannot_be_taken(file: Path, written: str, said: str) -> None:
+def test_a_wrong_value_is_refused(file: Path, written: str, said: str) -> None:
     file.write_text(written)
     with pytest.raises(BadValue) as found:
         given()
@@ -153,7 +151,7 @@ def test_a_value_that_cannot_be_taken(file: Path, written: str, said: str) -> No
     assert found.value.hint == "See `localspec chat --help`"
 
 
-def test_another_command_does_not_stumble_over_it(file: Path) -> None:
+def test_a_wrong_value_does_not_stop_other_commands(file: Path) -> None:
     file.write_text("threads = 'many'")
     assert given("prune-draft") == {}
 
@@ -169,7 +167,7 @@ def test_another_command_does_not_stumble_over_it(file: Path) -> None:
         ("chat = 1", "Unknown setting `chat`", ""),
     ],
 )
-def test_an_unknown_name_has_near_ones(file: Path, written: str, said: str, near: str) -> None:
+def test_an_unknown_key_gets_suggestions(file: Path, written: str, said: str, near: str) -> None:
     file.write_text(written)
     with pytest.raises(UnknownName) as found:
         Settings.read(COMMANDS)
@@ -185,14 +183,14 @@ def test_a_file_that_is_not_toml(file: Path, content: bytes) -> None:
     assert str(file) in found.value.message
 
 
-def test_a_chosen_file_that_is_not_there_is_missed(file: Path) -> None:
+def test_a_missing_chosen_file_is_an_error(file: Path) -> None:
     file.unlink()
     with pytest.raises(BadValue, match="`LOCALSPEC_CONFIG` names") as found:
         given()
     assert "config set" in str(found.value.hint)
 
 
-def test_the_usual_file_may_be_missing(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_default_file_may_be_missing(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LOCALSPEC_CONFIG")
     monkeypatch.setattr("platformdirs.user_config_path", lambda *_, **__: tmp_path / "none")
     assert settings.path() == tmp_path / "none" / "config.toml"
@@ -208,7 +206,7 @@ def test_a_folder_in_place_of_the_file(file: Path) -> None:
         settings.save({}, file)
 
 
-def test_variables_that_set_nothing_are_told() -> None:
+def test_unknown_variables_are_reported() -> None:
     fine = ("LOCALSPEC_HOME", "LOCALSPEC_CONFIG", "LOCALSPEC_DRAFT", "LOCALSPEC_TEST_LARGE", "DARFT")
     there = dict.fromkeys((*fine, "LOCALSPEC_DARFT", "LOCALSPEC_MAXTOKENS"), "x")
     assert settings.unknown_variables(COMMANDS, there) == [
@@ -234,14 +232,14 @@ def test_variables_that_set_nothing_are_told() -> None:
         ("1 # one", "1 # one"),
     ],
 )
-def test_what_is_typed_keeps_its_text(written: str, value: Any) -> None:
+def test_a_typed_value_keeps_its_text(written: str, value: Any) -> None:
     found = settings.parse_value(written)
     assert (found, type(found)) == (value, type(value))
     if not isinstance(value, list):
         assert settings.as_text(found) == written
 
 
-def test_saving_keeps_a_link_and_who_may_read(file: Path, tmp_path: Path) -> None:
+def test_saving_keeps_links_and_permissions(file: Path, tmp_path: Path) -> None:
     file.chmod(0o600)
     link = tmp_path / "link.toml"
     link.symlink_to(file)
@@ -267,7 +265,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         settings.save({}, tmp_path / "file" / "config.toml")

@@ -1,4 +1,4 @@
-"""A function as a tool: its schema, its words, and what it refuses."""
+"""Functions as tools: their schemas, descriptions and errors."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def test_an_annotation_describes_an_argument() -> None:
     assert tool(look).parameters["properties"]["path"]["description"] == "where to look"
 
 
-def test_what_a_model_writes_is_converted() -> None:
+def test_arguments_are_converted() -> None:
     assert tool(weather).run(city="Rome", days="2", tags=["a"]) == "Rome 2 C ['a']"
 
 
 @pytest.mark.parametrize(
     "given", [{"city": "Rome", "days": "two"}, {"city": "Rome", "unit": "K"}, {"city": ["Rome"]}]
 )
-def test_arguments_that_do_not_fit_are_told(given: dict[str, Any]) -> None:
+def test_wrong_arguments_are_reported(given: dict[str, Any]) -> None:
     wrong = list(given)[-1]
     with pytest.raises(ToolFailed, match=f"`{wrong}` of `weather` does not fit"):
         tool(weather).run(**given)
 
 
-def test_arguments_that_are_missing_or_unknown_are_told() -> None:
+def test_missing_or_unknown_arguments_are_reported() -> None:
     found = tool(weather)
     with pytest.raises(ToolFailed, match="needs `city`"):
         found.check({"days": 1})
@@ -106,7 +106,7 @@ def unresolved(text: Missing) -> str:  # type: ignore[name-defined]  # noqa: F82
 
 
 @pytest.mark.parametrize("function", [undescribed, untyped, several, strange, unresolved])
-def test_what_no_schema_can_describe_is_refused(function: Any) -> None:
+def test_unsupported_types_are_refused(function: Any) -> None:
     with pytest.raises(BadValue) as error:
         tool(function)
     assert function.__name__ in str(error.value)
@@ -115,7 +115,7 @@ def test_what_no_schema_can_describe_is_refused(function: Any) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to start in, whose modules are forgotten afterwards."""
+    """A working folder whose modules are removed afterwards."""
     before, path = set(sys.modules), list(sys.path)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -135,7 +135,7 @@ def test_a_function_is_found_in_the_folder(own: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "noise\n")
 
 
-def test_a_function_that_is_not_there(own: Path) -> None:
+def test_a_missing_function(own: Path) -> None:
     (own / "mine_there.py").write_text(
         'def shout(text: str) -> str:\n    """Shout."""\n    return text\n\nx = 1\n'
     )
@@ -155,6 +155,6 @@ def test_a_module_that_cannot_be_imported(own: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["nothing_at_all:f", ":f", "..up:f", "a b:f"])
-def test_a_module_that_is_none(own: Path, spec: str) -> None:
+def test_a_missing_module(own: Path, spec: str) -> None:
     with pytest.raises(BadValue, match="cannot be imported"):
         imported(spec)

@@ -15,7 +15,7 @@ HARDWARE = ("model", "cores", "threads", "vector", "system")
 Values = dict[str, Any]
 
 
-def read(path: Path) -> Values:
+def read_report(path: Path) -> Values:
     """Read a report; raises BadValue for a file that is not one, or has another schema."""
     try:
         report: Values = json.loads(path.read_text("utf-8"))

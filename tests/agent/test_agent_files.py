@@ -1,4 +1,4 @@
-"""Tools for files: what they tell, what they change, and where they must not reach."""
+"""Tools for files: their results, their changes, and the paths that they must not reach."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def files(root: Path) -> Files:
     return Files(Folder(root))
 
 
-def test_a_folder_must_be_there(tmp_path: Path) -> None:
+def test_the_folder_must_exist(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="No such folder"):
         Folder(tmp_path / "none")
 
 
-def test_edits_are_of_texts_that_are_there(files: Files, root: Path) -> None:
+def test_edits_are_constrained_to_existing_text(files: Files, root: Path) -> None:
     (root / "old.txt").write_bytes(b"one\r\ntwo\r\n")
     (root / "image.png").write_bytes(b"\0" * 2 * MAX_CONSTRAINED)
     (root / "none.bin").write_bytes(b"\xff\xfe")
@@ -59,7 +59,7 @@ def test_edits_are_of_texts_that_are_there(files: Files, root: Path) -> None:
 
 
 @pytest.mark.parametrize("many", [True, False])
-def test_where_there_is_much_text_any_edit_may_be_tried(files: Files, root: Path, many: bool) -> None:
+def test_edits_of_large_folders_are_not_constrained(files: Files, root: Path, many: bool) -> None:
     for number in range(MAX_FILES if many else 1):
         (root / f"{number}.txt").write_text("x" * (1 if many else MAX_CONSTRAINED))
     assert files.edit_constraints() == []
@@ -67,7 +67,7 @@ def test_where_there_is_much_text_any_edit_may_be_tried(files: Files, root: Path
     assert edit.schema_now == edit.schema
 
 
-def test_a_file_is_read_from_a_line_on(files: Files, root: Path) -> None:
+def test_a_file_is_read_from_a_given_line(files: Files, root: Path) -> None:
     assert files.read_file("src/a.py") == "one\ntwo\nthree\n"
     assert files.read_file("src/a.py", first=2) == "two\nthree\n"
     assert files.read_file(str(root / "src" / "a.py"), first=3) == "three\n"
@@ -77,7 +77,7 @@ def test_a_file_is_read_from_a_line_on(files: Files, root: Path) -> None:
         files.read_file("src/a.py", first=0)
 
 
-def test_a_long_file_says_where_it_goes_on(files: Files, root: Path) -> None:
+def test_a_long_file_says_where_to_continue(files: Files, root: Path) -> None:
     (root / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 1001)))
     told = files.read_file("long.txt")
     assert told.endswith("(600 more lines: read from line 401)")
@@ -92,7 +92,7 @@ def test_lines_are_counted_as_editors_count_them(files: Files, root: Path) -> No
     assert files.search_files("d", "page.txt") == "page.txt:2: d"
 
 
-def test_what_is_no_text_is_not_read(files: Files, root: Path) -> None:
+def test_binary_files_are_not_read(files: Files, root: Path) -> None:
     (root / "image.bin").write_bytes(bytes(range(256)))
     with pytest.raises(ToolFailed, match="256 bytes of something else"):
         files.read_file("image.bin")
@@ -105,7 +105,7 @@ def test_what_is_no_text_is_not_read(files: Files, root: Path) -> None:
     assert files.read_file("empty.txt") == "(the file is empty)"
 
 
-def test_what_is_missing_is_told_with_what_is_there(files: Files) -> None:
+def test_a_missing_file_gets_suggestions(files: Files) -> None:
     with pytest.raises(ToolFailed) as error:
         files.read_file("a.py")
     assert error.value.hint == "There is `src/a.py`"
@@ -140,7 +140,7 @@ def test_nothing_outside_the_folder_is_reached(files: Files, root: Path, path: s
     assert sorted(root.parent.iterdir()) == outside
 
 
-def test_links_are_no_way_round_when_all_files_are_looked_at(files: Files, root: Path) -> None:
+def test_links_are_skipped_in_listings_and_searches(files: Files, root: Path) -> None:
     (root / "link").symlink_to(root.parent / "secret.txt")
     (root / "deep").symlink_to(root.parent)
     (root / "round").symlink_to(root)
@@ -148,7 +148,7 @@ def test_links_are_no_way_round_when_all_files_are_looked_at(files: Files, root:
     assert files.list_files() == "src/a.py (3 lines, 14 bytes)"
 
 
-def test_a_link_within_the_folder_stays_one(files: Files, root: Path) -> None:
+def test_a_link_within_the_folder_stays_a_link(files: Files, root: Path) -> None:
     (root / "same.py").symlink_to("src/a.py")
     assert "--- src/a.py" in files.preview_write("same.py", "new\n")
     files.write_file("same.py", "new\n")
@@ -156,7 +156,7 @@ def test_a_link_within_the_folder_stays_one(files: Files, root: Path) -> None:
     assert (root / "src" / "a.py").read_text() == "new\n"
 
 
-def test_a_file_is_written_whole_in_a_new_folder(files: Files, root: Path) -> None:
+def test_a_file_is_written_into_a_new_folder(files: Files, root: Path) -> None:
     assert files.preview_write("new/b.py", "x\n") == "--- new/b.py\n+++ new/b.py\n@@ -0,0 +1 @@\n+x\n"
     assert not (root / "new").exists()
     assert files.write_file("new/b.py", "x\ny") == "`new/b.py` has 2 lines now"
@@ -164,7 +164,7 @@ def test_a_file_is_written_whole_in_a_new_folder(files: Files, root: Path) -> No
     assert [path.name for path in (root / "new").iterdir()] == ["b.py"]
 
 
-def test_who_may_run_a_file_still_may(files: Files, root: Path) -> None:
+def test_permissions_of_a_file_are_kept(files: Files, root: Path) -> None:
     (root / "src" / "a.py").chmod(0o750)
     files.write_file("src/a.py", "x\n")
     assert (root / "src" / "a.py").stat().st_mode & 0o777 == 0o750
@@ -173,7 +173,7 @@ def test_who_may_run_a_file_still_may(files: Files, root: Path) -> None:
 @pytest.mark.parametrize(
     "path", [".git/hooks/post-checkout", "sub/.git/config", ".", "src", "pipe", "src/a.py/b"]
 )
-def test_what_is_not_written(files: Files, root: Path, path: str) -> None:
+def test_protected_paths_are_not_written(files: Files, root: Path, path: str) -> None:
     os.mkfifo(root / "pipe")
     (root / ".git").mkdir()
     with pytest.raises(ToolFailed):
@@ -182,7 +182,7 @@ def test_what_is_not_written(files: Files, root: Path, path: str) -> None:
     assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\n"
 
 
-def test_what_cannot_be_written_leaves_the_old_file(files: Files, root: Path) -> None:
+def test_a_failed_write_keeps_the_old_file(files: Files, root: Path) -> None:
     with pytest.raises(ToolFailed, match="cannot be written"):
         files.write_file("src/a.py", "lone \ud800 surrogate")
     with pytest.raises(ToolFailed, match="is no path: File name too long"):
@@ -210,11 +210,11 @@ def test_an_edit_replaces_a_text_exactly(files: Files, root: Path) -> None:
         *(("a + b", "b + a", ""), ("a", "", ""), ("", "a", ""), ("f(a, b)", "g(a, c)", "")),
     ],
 )
-def test_a_name_that_was_changed_is_known(old: str, new: str, name: str) -> None:
+def test_a_renamed_name_is_detected(old: str, new: str, name: str) -> None:
     assert renamed(old, new) == name
 
 
-def test_where_a_name_was_changed_it_is_told_where_it_still_stands(files: Files, root: Path) -> None:
+def test_a_rename_lists_the_other_uses(files: Files, root: Path) -> None:
     (root / "src" / "a.py").write_text("def load(path):\n    return load\n")
     (root / "b.py").write_text("import a\nreload, loads\na.load(1)\n")
     assert files.edit_file("src/a.py", "def load(path):", "def read(path):").splitlines() == [
@@ -224,7 +224,7 @@ def test_where_a_name_was_changed_it_is_told_where_it_still_stands(files: Files,
     assert files.edit_file("src/a.py", "return load", "return 1") == "`src/a.py` is changed"
 
 
-def test_what_is_not_in_a_file_may_be_elsewhere(files: Files, root: Path) -> None:
+def test_a_search_falls_back_to_the_whole_folder(files: Files, root: Path) -> None:
     (root / "b.py").write_text("four (4)\n")
     found = "No line of `src` has `(4)`, but there is:\nb.py:1: four (4)"
     assert files.search_files("(4)", "src") == found
@@ -236,30 +236,30 @@ def test_what_is_not_in_a_file_may_be_elsewhere(files: Files, root: Path) -> Non
     ("old", "said"),
     [("twoo", "does not have the text"), ("e", "3 times"), ("one", "are the same")],
 )
-def test_an_edit_that_cannot_be_changes_nothing(files: Files, root: Path, old: str, said: str) -> None:
+def test_a_failed_edit_changes_nothing(files: Files, root: Path, old: str, said: str) -> None:
     with pytest.raises(ToolFailed, match=said):
         files.edit_file("src/a.py", old, "one")
     assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\n"
 
 
-def test_an_edit_of_nothing_adds_at_the_end(files: Files, root: Path) -> None:
+def test_an_edit_of_empty_text_appends(files: Files, root: Path) -> None:
     assert "+four" in files.preview_edit("src/a.py", "", "four\n")
     files.edit_file("src/a.py", "", "four\n")
     assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\nfour\n"
 
 
-def test_the_ends_of_lines_stay_as_they_are(files: Files, root: Path) -> None:
+def test_line_endings_are_kept(files: Files, root: Path) -> None:
     (root / "dos.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
     files.edit_file("dos.txt", "one\ntwo\n", "1\n2\n")
     assert (root / "dos.txt").read_bytes() == b"1\r\n2\r\nthree\r\n"
 
 
-def test_a_missing_end_of_line_is_shown(files: Files, root: Path) -> None:
+def test_a_missing_final_newline_is_shown(files: Files, root: Path) -> None:
     (root / "end.txt").write_bytes(b"a")
     assert "No newline at end of file" in files.preview_write("end.txt", "a\n")
 
 
-def test_folders_that_tools_keep_are_not_listed(files: Files, root: Path) -> None:
+def test_tool_folders_are_not_listed(files: Files, root: Path) -> None:
     for name in (".git", "node_modules"):
         (root / name).mkdir()
         (root / name / "x").write_text("one\n")
@@ -269,7 +269,7 @@ def test_folders_that_tools_keep_are_not_listed(files: Files, root: Path) -> Non
         files.list_files("none")
 
 
-def test_much_is_told_in_part(files: Files, root: Path) -> None:
+def test_long_results_are_shortened(files: Files, root: Path) -> None:
     for number in range(250):
         (root / f"f{number:03}").write_text("many\n")
     assert files.list_files().endswith("(more than 200 files: look in one folder)")
@@ -278,12 +278,12 @@ def test_much_is_told_in_part(files: Files, root: Path) -> None:
         files.search_files("")
 
 
-def test_a_search_that_takes_long_is_stopped(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_search_is_stopped(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "SEARCH_TIMEOUT", -1.0)
     assert files.search_files("one") == "(stopped after -1 seconds: look in one folder)"
 
 
-def test_a_name_that_is_no_text_is_told(files: Files, root: Path) -> None:
+def test_an_undecodable_name_is_listed(files: Files, root: Path) -> None:
     (root / os.fsdecode(b"caf\xe9.txt")).write_text("one\n")
     assert "caf?.txt (1 line, 4 bytes)" in files.list_files()
     assert "caf?.txt:1: one" in files.search_files("one")
@@ -291,7 +291,7 @@ def test_a_name_that_is_no_text_is_told(files: Files, root: Path) -> None:
         files.read_file("caf?.txt")
 
 
-def test_what_each_tool_does_to_the_world(root: Path) -> None:
+def test_each_tool_has_its_access(root: Path) -> None:
     found = {tool.name: (tool.access, tool.preview is not None) for tool in tools(Folder(root))}
     reads = dict.fromkeys(("read_file", "list_files", "search_files"), ("read", False))
     assert found == reads | dict.fromkeys(("write_file", "edit_file"), ("write", True))

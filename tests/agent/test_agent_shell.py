@@ -1,4 +1,4 @@
-"""Tools that run programs: limits of time and output, and nothing that stays behind."""
+"""Tools that run programs: time and output limits, and no leftover processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def gone(pid: int) -> bool:
-    """Wait for a process to end; one that nobody has waited for counts."""
+    """Wait for a process to end; a zombie counts as ended."""
     for _ in range(100):
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -34,7 +34,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_what_is_printed_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_the_output_is_returned(shell: Shell, tmp_path: Path) -> None:
     assert shell.run_shell("echo a; echo b >&2; pwd") == f"a\nb\n{tmp_path.resolve()}"
     assert shell.run_shell("true") == "(it printed nothing)"
     with pytest.raises(ToolFailed) as error:
@@ -42,7 +42,7 @@ def test_what_is_printed_is_told(shell: Shell, tmp_path: Path) -> None:
     assert error.value.message == "why\n(exit code 3)"
 
 
-def test_python_is_run_in_the_folder(shell: Shell, tmp_path: Path) -> None:
+def test_python_runs_in_the_folder(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("x = 41\n")
     assert shell.run_python("import mine\nprint(mine.x + 1)") == "42"
     assert shell.run_python("import mine\nmine.x + 1  # as at a prompt") == "42"
@@ -56,7 +56,7 @@ def test_python_is_run_in_the_folder(shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["print('a\0b')", "print('\ud800')"])
-def test_a_program_that_no_interpreter_takes_fails(shell: Shell, code: str) -> None:
+def test_invalid_python_fails(shell: Shell, code: str) -> None:
     with pytest.raises(ToolFailed):
         shell.run_python(code)
 
@@ -68,7 +68,7 @@ def test_a_command_that_cannot_be_started(shell: Shell) -> None:
         shell.run_shell("echo " + "x" * 10_000_000)
 
 
-def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_a_hanging_program_is_killed_with_its_children(tmp_path: Path) -> None:
     shell = Shell(Folder(tmp_path), 1)
     command = "(trap '' TERM; sleep 300) & echo $! > a; setsid sleep 300 & echo $! > b; echo begun; sleep 300"
     with pytest.raises(ToolFailed) as error:
@@ -77,17 +77,17 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert all(gone(int((tmp_path / name).read_text())) for name in "ab")
 
 
-def test_what_a_program_leaves_running_is_ended(shell: Shell, tmp_path: Path) -> None:
+def test_leftover_children_are_killed(shell: Shell, tmp_path: Path) -> None:
     assert shell.run_shell("sleep 300 & echo $! > pid; echo done") == "done"
     assert gone(int((tmp_path / "pid").read_text()))
 
 
-def test_a_daemon_does_not_hold_its_caller(shell: Shell, tmp_path: Path) -> None:
+def test_a_daemon_does_not_block_the_call(shell: Shell, tmp_path: Path) -> None:
     assert shell.run_shell("setsid sleep 300 & echo $! > pid; echo done") == "done"
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
-def test_a_program_that_prints_much(shell: Shell) -> None:
+def test_a_long_output_is_shortened(shell: Shell) -> None:
     told = shell.run_shell("echo first; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo last")
     assert told.startswith("first\nxxx")
     assert told.endswith("xxx\nlast")
@@ -95,20 +95,20 @@ def test_a_program_that_prints_much(shell: Shell) -> None:
     assert len(told) < MAX_OUTPUT + 100
 
 
-def test_a_program_that_prints_for_ever(tmp_path: Path) -> None:
+def test_an_endless_output_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(ToolFailed, match="Stopped after 1 seconds") as error:
         Shell(Folder(tmp_path), 1).run_shell("yes")
     assert len(error.value.message) < MAX_OUTPUT + 200
 
 
-def test_what_is_no_text_is_told_without_what_acts_on_a_terminal(shell: Shell) -> None:
+def test_binary_output_is_made_printable(shell: Shell) -> None:
     told = shell.run_shell("head -c 3000 /dev/urandom; printf '\\033]0;title\\007\\033[2J\\r'")
     assert visible(told) == told
     assert all(one.isprintable() or one in "\n\t" for one in told)
     assert "]0;title" in told
 
 
-def test_a_letter_is_not_torn(shell: Shell) -> None:
+def test_a_character_is_not_split(shell: Shell) -> None:
     told = shell.run_shell(f"printf '{'ä' * 6000}'")
     assert told == "ä" * 6000
 
@@ -118,7 +118,7 @@ def test_control_characters_are_not_printable(text: str) -> None:
     assert not any(one in visible(text) for one in "\x1b\x08\u202e\x9b\x7f\ud800")
 
 
-def test_ctrl_c_ends_the_program_too(shell: Shell, tmp_path: Path) -> None:
+def test_ctrl_c_kills_the_program(shell: Shell, tmp_path: Path) -> None:
     def press() -> None:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith("\n"):
             time.sleep(0.02)

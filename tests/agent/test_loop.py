@@ -1,4 +1,4 @@
-"""The agent's loop: what a turn is, which calls may come next, and tasks that a real model does."""
+"""The agent's loop: parsed turns, allowed calls, and tasks of a real model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def returned(call: Call, *, failed: bool = False, allowed: bool = True) -> ToolR
     return ToolResultEvent(call, "", failed, allowed, 0.0)
 
 
-def test_after_a_failure_it_may_not_give_up_at_once() -> None:
+def test_after_a_failure_the_model_must_try_again() -> None:
     guard = LoopGuard()
     assert guard.barred == set()
     for at in range(MAX_FAILURES):
@@ -60,7 +60,7 @@ def test_after_a_failure_it_may_not_give_up_at_once() -> None:
     assert guard.barred == set()
 
 
-def test_a_success_and_a_refusal_of_the_user_let_it_answer() -> None:
+def test_a_success_or_a_refusal_lets_the_model_answer() -> None:
     guard = LoopGuard()
     guard.note(returned(READ, failed=True), READS)
     guard.note(returned(Call("read_file", {"path": "b"})), READS)
@@ -69,7 +69,7 @@ def test_a_success_and_a_refusal_of_the_user_let_it_answer() -> None:
     assert guard.barred == set()
 
 
-def test_the_same_call_is_not_made_again_until_something_was_changed() -> None:
+def test_a_call_is_repeated_only_after_a_change() -> None:
     guard = LoopGuard()
     guard.check(READ)
     guard.note(returned(READ), READS)
@@ -82,7 +82,7 @@ def test_the_same_call_is_not_made_again_until_something_was_changed() -> None:
     assert not guard.stuck
 
 
-def test_who_runs_in_circles_is_stopped() -> None:
+def test_a_model_that_repeats_itself_is_stopped() -> None:
     guard = LoopGuard()
     guard.note(returned(READ), READS)
     for _ in range(MAX_REPEATS):
@@ -92,7 +92,7 @@ def test_who_runs_in_circles_is_stopped() -> None:
     assert guard.stuck
 
 
-def test_an_answer_is_read_into_thoughts_words_and_calls() -> None:
+def test_an_answer_is_parsed_into_reasoning_text_and_calls() -> None:
     written = '{"name": "read_file", "arguments": {"path": "a.py"}}'
     text = f"<think>Hm.</think>\nI look.\n<tool_call>\n{written}\n</tool_call>"
     turn = Turn()
@@ -104,7 +104,7 @@ def test_an_answer_is_read_into_thoughts_words_and_calls() -> None:
     assert message["tool_calls"][0]["function"] == {"name": "read_file", "arguments": {"path": "a.py"}}
 
 
-def test_a_call_that_is_being_written_is_told_of() -> None:
+def test_a_call_in_progress_is_reported() -> None:
     pieces = [
         "I look.",
         '<tool_call>{"name": "read_file",',
@@ -119,7 +119,7 @@ def test_a_call_that_is_being_written_is_told_of() -> None:
     ]
 
 
-def test_a_thought_that_never_ends_is_no_answer() -> None:
+def test_unfinished_reasoning_is_not_an_answer() -> None:
     turn = Turn()
     events = list(
         parse_turn(iter(["<think>Hm", ". </th"]), plugins.part("tool_formats", "qwen").made_by(), turn, False)
@@ -128,14 +128,14 @@ def test_a_thought_that_never_ends_is_no_answer() -> None:
     assert all(one.is_reasoning for one in events if isinstance(one, TextEvent))
 
 
-def test_a_dialect_is_chosen_by_the_template() -> None:
+def test_a_tool_format_is_chosen_by_the_template() -> None:
     assert tool_format_of("... <tool_call> ...") == "qwen"
     assert tool_format_of("... [TOOL_CALLS] ...") == "mistral"
     assert tool_format_of("... <|python_tag|> ...") == "llama"
     assert tool_format_of("{{ messages }}") == "json"
 
 
-def test_every_task_can_be_laid_out_and_is_not_solved_by_doing_nothing(tmp_path: Path) -> None:
+def test_no_task_is_solved_by_doing_nothing(tmp_path: Path) -> None:
     found = agent_tasks.read(SUITE)
     assert len(found) == 12
     for task in found:
@@ -184,7 +184,7 @@ SOLUTIONS: dict[str, str | Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("task", agent_tasks.read(SUITE), ids=lambda task: task.name)
-def test_a_task_is_solved_by_what_it_asks_for(task: agent_tasks.Task, tmp_path: Path) -> None:
+def test_each_task_is_solved_by_its_solution(task: agent_tasks.Task, tmp_path: Path) -> None:
     task.lay_out(tmp_path)
     solution = SOLUTIONS[task.name]
     if isinstance(solution, str):
@@ -194,7 +194,7 @@ def test_a_task_is_solved_by_what_it_asks_for(task: agent_tasks.Task, tmp_path: 
         assert task.solved(tmp_path, "")
 
 
-def test_the_folder_and_files_that_a_task_names_stand_before_it(tmp_path: Path) -> None:
+def test_the_prompt_has_the_overview_and_named_files_first(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "b.py").write_text("y = 2\n")
     (tmp_path / "long.txt").write_text("z" * 9000)
@@ -227,7 +227,7 @@ def test_two_tools_of_one_name_and_no_task_are_refused(small: Any) -> None:
         next(agent(small, [READS]).run("  "))
 
 
-def test_a_small_model_calls_what_it_is_offered_and_ends(small: Any) -> None:
+def test_a_small_model_calls_its_tools_and_ends(small: Any) -> None:
     worker = agent(small, [READS], max_steps=3)
     events = list(worker.run("Look at a.py"))
     called = [one.call for one in events if isinstance(one, ToolCallEvent)]
@@ -240,7 +240,7 @@ def test_a_small_model_calls_what_it_is_offered_and_ends(small: Any) -> None:
 
 
 @pytest.mark.large
-def test_a_task_is_done_and_a_draft_leaves_it_as_it_is(tmp_path: Path) -> None:
+def test_a_task_is_done_the_same_way_with_a_draft(tmp_path: Path) -> None:
     task = next(one for one in agent_tasks.read(SUITE) if one.name == "constant")
     name, held, transcripts = str(models.large("qwen2.5-coder-1.5b").name), [], []
     for draft in ("auto", "off"):

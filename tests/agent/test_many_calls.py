@@ -1,4 +1,4 @@
-"""Two hundred calls, drawn at random under the grammars of the tool-call formats: all are whole and fit."""
+"""Two hundred calls sampled under the grammars of the tool-call formats: all are complete and valid."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def drawn(found: Grammar, chance: random.Random) -> str:
-    """Draw an answer token by token, as a model that knows nothing would, but that likes to close."""
+    """Sample an answer token by token, as an untrained model that prefers closing tokens would."""
     answer: list[int] = []
     stream = TextStream(TOKENIZER, shown=True)
     text = ""
@@ -108,7 +108,7 @@ def drawn(found: Grammar, chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("name", plugins.names("tool_formats"))
-def test_every_call_is_whole_and_fits_its_schema(name: str, words: Any) -> None:
+def test_every_call_is_complete_and_matches_its_schema(name: str, words: Any) -> None:
     tool_format = plugins.part("tool_formats", name).made_by()
     schemas = [one.schema_now for one in TOOLS.values()]
     source = tool_format.grammar(schemas, TOKENIZER.token_to_id, must=True)

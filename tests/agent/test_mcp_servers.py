@@ -55,7 +55,7 @@ def test_a_server_has_its_own_environment(small: dict[str, Tool]) -> None:
     assert small["small_environment"].run(name="LOCALSPEC_HOME") == "not set"
 
 
-def test_what_fails_in_a_server_is_told(small: dict[str, Tool]) -> None:
+def test_errors_of_a_server_are_reported(small: dict[str, Tool]) -> None:
     with pytest.raises(ToolFailed, match="for a reason"):
         small["small_fail"].run(why="for a reason")
     with pytest.raises(ToolFailed):
@@ -64,12 +64,12 @@ def test_what_fails_in_a_server_is_told(small: dict[str, Tool]) -> None:
         small["small_add"].check({})
 
 
-def test_what_a_server_tells_is_held_short(small: dict[str, Tool]) -> None:
+def test_results_of_a_server_are_shortened(small: dict[str, Tool]) -> None:
     assert len(small["small_much"].run()) < MAX_OUTPUT + 100
     assert small["small_nothing"].run() == "(it returned nothing)"
 
 
-def test_a_server_ends_with_the_block_and_its_noise_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_ends_with_the_block_and_its_stderr_is_hidden(capfd: pytest.CaptureFixture[str]) -> None:
     with mcp_servers.connected({"one": SMALL, "two": SMALL}) as tools:
         found = by_name(tools)
         pids = [int(found[f"{name}_pid_of_me"].run()) for name in ("one", "two")]
@@ -89,7 +89,7 @@ def test_a_server_that_dies_in_a_call_leaves_the_others(capfd: pytest.CaptureFix
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_call_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unanswered_call_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with mcp_servers.connected({"small": SMALL}) as tools:
         found = by_name(tools)
         pid = int(found["small_pid_of_me"].run())
@@ -99,7 +99,7 @@ def test_a_call_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not psutil.pid_exists(pid)
 
 
-def test_a_server_that_never_starts_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_starts_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_servers, "START_TIMEOUT", 0.5)
     before = set(psutil.Process().children(recursive=True))
     silent = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"]}
@@ -126,7 +126,7 @@ def test_a_server_that_does_not_start(code: str, hint: str, capfd: pytest.Captur
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_server_that_is_no_program() -> None:
+def test_a_server_whose_program_is_missing() -> None:
     with pytest.raises(
         mcp_servers.ServerFailed, match="`no-such-program`, which runs the server `bad`, is not installed"
     ) as error:
@@ -163,7 +163,7 @@ def test_a_server_over_http(port: int) -> None:
             found["far_add"].run(a=2)
 
 
-def test_nobody_listens() -> None:
+def test_an_http_server_that_is_down() -> None:
     with pytest.raises(mcp_servers.ServerFailed, match="`far` did not start") as error:
         start({"far": {"url": "http://127.0.0.1:1/mcp"}})
     assert error.value.hint == "Check its `url`"
@@ -196,7 +196,7 @@ def test_the_file_of_other_clients_is_read(tmp_path: Path) -> None:
         ('{"mcpServers": {"a": {"url": "b", "headers": ["x"]}}}', "`headers` of `a`"),
     ],
 )
-def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_servers_file(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "mcp.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(BadValue) as error:
@@ -205,14 +205,14 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     assert error.value.hint
 
 
-def test_a_file_that_is_missing_or_a_folder(tmp_path: Path) -> None:
+def test_a_missing_servers_file_or_a_folder(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="No such file"):
         mcp_servers.read_servers(tmp_path / "none.json")
     with pytest.raises(BadValue, match="cannot be read"):
         mcp_servers.read_servers(tmp_path)
 
 
-def test_a_schema_that_no_grammar_follows_is_told_in_words() -> None:
+def test_an_unsupported_schema_goes_into_the_description() -> None:
     odd = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)y"}}}
     schema, told = mcp_servers._schema_and_description(
         SimpleNamespace(name="odd", description="Odd.", input_schema=odd)

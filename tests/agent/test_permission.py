@@ -1,4 +1,4 @@
-"""Who may do what: allowed beforehand, asked for, or refused."""
+"""Permission: calls that are allowed, asked about, or refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localspec.tools import Tool, ToolFailed, tool
 
 
 class Somebody:
-    """Gives the words it was given, and keeps what it was shown."""
+    """Gives prepared replies, and records the previews."""
 
     def __init__(self, *words: Reply) -> None:
         self.words = list(words)
@@ -32,7 +32,7 @@ def there(tmp_path: Path) -> dict[str, Tool]:
     return {one.name: one for one in built_in(Folder(tmp_path))}
 
 
-def test_reading_is_allowed_and_nothing_else(there: dict[str, Tool]) -> None:
+def test_only_reading_is_allowed_by_default(there: dict[str, Tool]) -> None:
     nobody = Permission()
     nobody.check(there["read_file"], {"path": "a.txt"})
     for name, given in [
@@ -45,7 +45,7 @@ def test_reading_is_allowed_and_nothing_else(there: dict[str, Tool]) -> None:
             nobody.check(there[name], given)
 
 
-def test_what_somebody_is_asked_shows_what_would_be_done(there: dict[str, Tool]) -> None:
+def test_the_question_shows_a_preview(there: dict[str, Tool]) -> None:
     somebody = Somebody("yes", "no", "yes", "yes")
     permission = Permission(ask=somebody)
     permission.check(there["edit_file"], {"path": "a.txt", "old": "one", "new": "1"})
@@ -61,14 +61,14 @@ def test_what_somebody_is_asked_shows_what_would_be_done(there: dict[str, Tool])
     ]
 
 
-def test_what_cannot_work_is_not_asked(there: dict[str, Tool]) -> None:
+def test_a_call_that_cannot_work_is_not_asked_about(there: dict[str, Tool]) -> None:
     with pytest.raises(ToolFailed, match="does not have the text"):
         Permission(ask=Somebody()).check(there["edit_file"], {"path": "a.txt", "old": "two", "new": "1"})
     with pytest.raises(ToolFailed, match="outside"):
         Permission(ask=Somebody()).check(there["write_file"], {"path": "../x", "text": "1"})
 
 
-def test_always_is_the_word_for_one_tool(there: dict[str, Tool]) -> None:
+def test_always_applies_to_one_tool(there: dict[str, Tool]) -> None:
     def look(word: str) -> str:
         """Look it up."""
         return word
@@ -90,7 +90,7 @@ def test_a_call_without_a_preview_is_shown_whole() -> None:
     assert somebody.shown[0][1] == f"t(a={{'b': {long!r}}})"
 
 
-def test_what_was_allowed_beforehand_is_not_asked(there: dict[str, Tool]) -> None:
+def test_allowed_access_is_not_asked_about(there: dict[str, Tool]) -> None:
     permission = Permission(["write"])
     permission.check(there["write_file"], {"path": "b.txt", "text": "x"})
     with pytest.raises(NotAllowed):
@@ -98,7 +98,7 @@ def test_what_was_allowed_beforehand_is_not_asked(there: dict[str, Tool]) -> Non
     Permission(KINDS).check(there["run_shell"], {"command": "ls"})
 
 
-def test_an_access_that_does_not_exist() -> None:
+def test_an_unknown_access() -> None:
     with pytest.raises(UnknownName) as error:
         Permission(["writing"])
     assert error.value.hint == "Did you mean `write`?"
@@ -113,7 +113,7 @@ def test_tools_are_chosen_by_name(tmp_path: Path) -> None:
     assert error.value.hint == "Did you mean `run_shell` or `run_python`?"
 
 
-def test_a_folder_is_told_in_short(tmp_path: Path) -> None:
+def test_the_overview_of_a_folder_is_short(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     assert overview(Folder(tmp_path)) == "The folder has:\na.txt (1 line, 4 bytes)"
     assert Files(Folder(tmp_path)).list_files() in overview(Folder(tmp_path))

@@ -93,7 +93,7 @@ def test_a_call_of_a_tool(model: Any) -> None:
     assert found.tool_calls[0].function.arguments.keys() == {"text"}
 
 
-def test_its_agent_calls_tools(model: Any) -> None:
+def test_a_smolagents_agent_calls_tools(model: Any) -> None:
     shout = Shout()
     agent = smolagents.ToolCallingAgent(tools=[shout], model=model, max_steps=1, verbosity_level=0)
     agent.prompt_templates["system_prompt"] = "Answer with the call that you are told."
@@ -101,7 +101,7 @@ def test_its_agent_calls_tools(model: Any) -> None:
     assert shout.heard == ["hello"]
 
 
-def test_our_agent_hears_of_what_fails_and_keeps_what_was_said(home: Path) -> None:
+def test_the_agent_reads_errors_and_keeps_its_conversation(home: Path) -> None:
     def leave(code: int) -> str:
         """Leave."""
         raise SystemExit(code)

@@ -78,20 +78,20 @@ def site() -> Iterator[str]:
     thread.join()
 
 
-def test_a_page_is_its_words(site: str) -> None:
+def test_a_page_becomes_text(site: str) -> None:
     assert web.fetch_url(f"{site}/page") == "A title\nHead\nOne bold\nword & more\na\nb\nend"
     assert web.fetch_url(f"{site}/near") == web.fetch_url(f"{site}/page#part")
     assert web.fetch_url(f"{site}/empty") == "(the page has no text)"
 
 
-def test_texts_come_as_they_are(site: str) -> None:
+def test_text_is_returned_unchanged(site: str) -> None:
     assert web.fetch_url(f"{site}/latin") == "café"
     assert web.fetch_url(f"{site}/json") == '{"a": 1}'
     assert web.fetch_url(f"{site}/escape") == "\ufffd]0;title\ufffd"
     assert web.fetch_url(f"{site}/ä?q=ö") == "umlauts"
 
 
-def test_a_huge_page_is_told_in_part(site: str) -> None:
+def test_a_huge_page_is_shortened(site: str) -> None:
     told = web.fetch_url(f"{site}/huge")
     assert told.endswith("(only the first 2,000,000 bytes)")
     assert len(told) < MAX_OUTPUT + 200
@@ -108,7 +108,7 @@ def test_a_huge_page_is_told_in_part(site: str) -> None:
         ("/file", "answers 302 Found.*is not allowed"),
     ],
 )
-def test_what_is_no_page_is_told(site: str, path: str, said: str) -> None:
+def test_a_binary_file_is_an_error(site: str, path: str, said: str) -> None:
     with pytest.raises(ToolFailed, match=said):
         web.fetch_url(f"{site}{path}")
 
@@ -127,18 +127,18 @@ def test_what_is_no_page_is_told(site: str, path: str, said: str) -> None:
     ]
     + ["http://localhost\n/", "http://nothing.invalid/", "http://127.0.0.1:1/", "http://\ud800/"],
 )
-def test_an_address_that_leads_nowhere(url: str) -> None:
+def test_an_unreachable_address(url: str) -> None:
     with pytest.raises(ToolFailed):
         web.fetch_url(url)
 
 
-def test_a_server_that_drips_is_left(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_server_times_out(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "TIMEOUT", 0.5)
     with pytest.raises(ToolFailed, match=r"0\.5 seconds"):
         web.fetch_url(f"{site}/slow")
 
 
-def test_a_server_that_never_answers_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "TIMEOUT", 0.5)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
@@ -147,7 +147,7 @@ def test_a_server_that_never_answers_is_left(monkeypatch: pytest.MonkeyPatch) ->
         web.fetch_url(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
-def test_a_server_that_speaks_something_else() -> None:
+def test_a_server_of_another_protocol() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def answer() -> None:

@@ -1,4 +1,4 @@
-"""SmolLM2 for measurements that are about the measuring: a library, and a plain runtime."""
+"""SmolLM2 for tests of measurements: a library, and a plain runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ratios with intervals: right on paired noise, honest about how much is known."""
+"""Speed-ups with intervals: correct on noisy pairs, with the right coverage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localspec.bench.intervals import median_and_range, speed_up
 def runs(
     numbers: np.random.Generator, ratio: float, prompts: int, repeat: int, noise: float
 ) -> list[list[tuple[float, float]]]:
-    """Measure a backend on a machine whose speed wanders, shared by the two runs of a pair."""
+    """Measure a backend on a machine whose speed drifts, in the same way for both runs of a pair."""
     speed, found = 1.0, []
     for _ in range(prompts):
         pairs = []
@@ -24,14 +24,14 @@ def runs(
 
 
 @pytest.mark.parametrize(("prompts", "repeat"), [(12, 3), (12, 1), (4, 3), (24, 2)])
-def test_plain_against_plain_is_one_in_nineteen_of_twenty(prompts: int, repeat: int) -> None:
+def test_the_interval_of_equal_speeds_contains_one_in_95_percent(prompts: int, repeat: int) -> None:
     numbers = np.random.default_rng(1)
     found = [speed_up(runs(numbers, 1.0, prompts, repeat, 0.1)) for _ in range(400)]
     assert sum(ratio.low <= 1 <= ratio.high for ratio in found) >= 380
 
 
 @pytest.mark.parametrize("ratio", [0.8, 1.5, 3.0])
-def test_a_ratio_is_found_under_a_wandering_speed(ratio: float) -> None:
+def test_a_ratio_is_found_despite_drift(ratio: float) -> None:
     numbers = np.random.default_rng(2)
     found = [speed_up(runs(numbers, ratio, 12, 3, 0.1)) for _ in range(60)]
     assert sum(one.low <= ratio <= one.high for one in found) >= 55
@@ -51,7 +51,7 @@ def test_the_same_runs_give_the_same_interval() -> None:
     assert speed_up(pairs) == speed_up(pairs)
 
 
-def test_no_pairs_are_no_ratio() -> None:
+def test_without_pairs_there_is_no_ratio() -> None:
     with pytest.raises(ValueError, match="no pairs"):
         speed_up([[]])
 

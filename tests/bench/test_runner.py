@@ -111,7 +111,7 @@ def test_every_backend_answers_every_turn(
     assert found.parity["ngram"].answers >= 2
 
 
-def test_turns_change_and_a_text_that_is_another_has_no_speed_up(own: LocalspecBackend) -> None:
+def test_a_different_text_has_no_speed_up(own: LocalspecBackend) -> None:
     quick, wrong = Fake("quick", own, rate=2.0), Fake("wrong", own, rate=9.0, wrong=True)
     found = run(own, quick, wrong)
     order = [one.backend for one in found.runs if one.prompt == "edit"]
@@ -148,7 +148,7 @@ def test_an_interrupt_keeps_what_was_measured(own: LocalspecBackend) -> None:
     assert "Interrupted" in page.page(values)
 
 
-def test_a_prompt_that_is_too_long_is_left_out_and_said(own: LocalspecBackend) -> None:
+def test_a_prompt_that_is_too_long_is_skipped(own: LocalspecBackend) -> None:
     class Small(Fake):
         def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
             if len(prompt) > 40:
@@ -160,7 +160,7 @@ def test_a_prompt_that_is_too_long_is_left_out_and_said(own: LocalspecBackend) -
     assert {one.prompt for one in found.runs if one.backend == "small"} <= {"edit", "talk"}
 
 
-def test_a_report_is_plain_values_with_what_follows(measured: tuple[runner.BenchRun, list[Backend]]) -> None:
+def test_a_report_has_the_documented_keys(measured: tuple[runner.BenchRun, list[Backend]]) -> None:
     values = json.loads(json.dumps(report.report(*measured, FACTS)))
     assert values["schema"] == report.SCHEMA
     plain, ngram = values["summary"]
@@ -176,7 +176,7 @@ def test_a_report_is_plain_values_with_what_follows(measured: tuple[runner.Bench
 
 
 class Tags(HTMLParser):
-    """Notes what a page has, and what it would load."""
+    """Records the tags of a page, and the URLs that it would load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class Tags(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_a_page_needs_nothing_else(measured: tuple[runner.BenchRun, list[Backend]]) -> None:
+def test_a_page_is_self_contained(measured: tuple[runner.BenchRun, list[Backend]]) -> None:
     text = page.page(report.report(*measured, FACTS))
     tags = Tags()
     tags.feed(text)
@@ -207,13 +207,11 @@ def test_a_page_needs_nothing_else(measured: tuple[runner.BenchRun, list[Backend
     assert "nan" not in text.lower().replace("ngram", "")
 
 
-def test_a_comparison_says_what_changed(
-    measured: tuple[runner.BenchRun, list[Backend]], tmp_path: Path
-) -> None:
+def test_a_comparison_shows_changes(measured: tuple[runner.BenchRun, list[Backend]], tmp_path: Path) -> None:
     values = report.report(*measured, FACTS)
     file = tmp_path / "old.json"
     file.write_text(json.dumps(values))
-    before = comparison.read(file)
+    before = comparison.read_report(file)
     assert "(within the intervals)" in comparison.format_comparison(before, values)
     faster = json.loads(json.dumps(values))
     for row in faster["summary"]:
@@ -225,14 +223,14 @@ def test_a_comparison_says_what_changed(
     assert "NOT COMPARABLE" in comparison.format_comparison(before, other)
 
 
-def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_report_is_refused(tmp_path: Path) -> None:
     for text, said in (("{", "is not a report"), ("{}", "is not a report"), ('{"schema": 99}', "schema 99")):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(BadValue, match=said):
-            comparison.read(tmp_path / "x.json")
+            comparison.read_report(tmp_path / "x.json")
 
 
-def test_a_real_baseline_dies_with_its_last_words() -> None:
+def test_a_real_baseline_fails_with_a_reason() -> None:
     with pytest.raises(BaselineFailed, match="llamacpp") as caught:
         BaselineBackend("llamacpp", {"model": {}, "stop_tokens": [], "threads": 1, "device": "CPU"})
     assert "does not have" in caught.value.message or "not installed" in caught.value.message
@@ -287,17 +285,17 @@ def test_weights_are_counted_before_they_are_loaded(tmp_path: Path, monkeypatch:
         baselines._check_memory([file])
 
 
-def test_quick_is_what_the_commands_take_by_default() -> None:
+def test_quick_is_a_shipped_suite() -> None:
     assert suites.QUICK in suites.names()
 
 
 Values = dict[str, Any]
 
 
-def test_an_earlier_repetition_is_no_help(home: Path) -> None:
+def test_an_earlier_repetition_does_not_help(home: Path) -> None:
     loaded = Runtime.load(models.SMALL, Choice(draft="suffix"), Library(home), Silent())
     copying = LocalspecBackend("suffix", loaded)
     prompt = runner.encoded(loaded.model, ["Name three rivers."], [], None)
     found = [copying.answer(prompt, 24, fresh=True) for _ in range(3)]
     assert len({tuple(one.token_ids) for one in found}) == 1
-    assert all(one.accepted < 12 for one in found)  # with the first answer at hand nearly all would stand
+    assert all(one.accepted < 12 for one in found)  # with the first answer at hand nearly all would be accepted

@@ -1,4 +1,4 @@
-"""Suites: the shipped ones, Spec-Bench's questions, files of the user's, and what is wrong with a line."""
+"""Suites: shipped ones, Spec-Bench's questions, files of the user, and errors in a line."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     assert caught.value.hint
 
 
-def test_what_is_no_suite_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_suite_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     for text, said in (
         ("quik", "`quick`"),

@@ -77,11 +77,11 @@ def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner
     assert kept["speedup"] == tuning.speed_up.value
     used = Runtime.load(models.SMALL, Choice(tuned=True), Library(home), Silent())
     assert str(used.draft_spec) == "suffix"
-    assert used.tuned == tuning.speed_up.value
-    assert Runtime.load(models.SMALL, Choice(), Library(home), Silent()).tuned is None
+    assert used.resolution.tuned_speedup == tuning.speed_up.value
+    assert Runtime.load(models.SMALL, Choice(), Library(home), Silent()).resolution.tuned_speedup is None
 
 
-def test_an_engine_and_a_draft_join(tuner: Callable[..., Tuner]) -> None:
+def test_the_best_engine_and_draft_are_joined(tuner: Callable[..., Tuner]) -> None:
     tuning = tuner({"kv=u8 & fixed:tokens=8": 0.4, "kv=u8": 0.7, "fixed:tokens=8": 0.6}).run()
     assert tuning.winner is not None
     assert (tuning.winner.choice.engine, tuning.winner.choice.draft_length) == (
@@ -144,7 +144,7 @@ def test_the_search_ends_at_its_deadline(tuner: Callable[..., Tuner]) -> None:
     assert all(not one.pairs for one in tuning.candidates)
 
 
-def test_a_tuning_is_of_one_machine_and_one_version(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tuning_is_for_one_machine_and_one_version(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from localspec import devices
 
     model = model_of(home)

@@ -1,4 +1,4 @@
-"""The command with SmolLM2 in a library of the session's own, and with an empty one."""
+"""The command with SmolLM2 in a library for the session, and with an empty one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[subprocess.Popen[bytes]], Ran]]:
-    """Press Ctrl-C for a process and return how it left."""
+    """Send Ctrl-C to a process and return its exit code and output."""
     seen: list[subprocess.Popen[bytes]] = []
 
     def press(process: subprocess.Popen[bytes]) -> Ran:

@@ -1,6 +1,6 @@
-"""`localspec agent` as a process: what it does, asks, refuses, shows and keeps.
+"""`localspec agent` as a process: its actions, questions, refusals, output and transcript.
 
-SmolLM2 is a poor agent, but it repeats a call that it is told.
+SmolLM2 is a poor agent, but it repeats a call from its prompt.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ def agent(localspec: Localspec, work: Path, *arguments: str, **more: Any) -> Ran
 
 
 def begun(work: Path) -> bool:
-    """Wait a moment; tell whether the command that waits has begun."""
+    """Wait a moment; return whether the waiting command has started."""
     time.sleep(0.1)
     return (work / "begun").exists()
 
 
 def sleeping() -> set[int]:
-    time.sleep(0.5)  # what was ended may still be listed
+    time.sleep(0.5)  # a killed process may still be listed
     return {one.pid for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "297"]}
 
 
-def test_json_and_the_transcript_say_what_happened(localspec: Localspec, work: Path, tmp_path: Path) -> None:
+def test_json_and_the_transcript_have_every_event(localspec: Localspec, work: Path, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[agent]\nallow = ["write"]\n')
     found = agent(
         localspec,
@@ -84,8 +84,8 @@ def test_json_and_the_transcript_say_what_happened(localspec: Localspec, work: P
     assert "1 answers, 1 calls (0 failed)" in found.err
 
 
-def test_what_nobody_sees_is_not_asked_and_not_run(localspec: Localspec, work: Path) -> None:
-    ours, theirs = pty.openpty()  # somebody could answer, but stderr is a file
+def test_without_a_terminal_a_call_is_refused(localspec: Localspec, work: Path) -> None:
+    ours, theirs = pty.openpty()  # stdin is a terminal, but stderr is a file
     given = ("--dir", str(work), *SMALL, *BRIEF, "--tool", "run_shell", "--max-steps", "1")
     try:
         done = subprocess.run(
@@ -104,14 +104,14 @@ def test_what_nobody_sees_is_not_asked_and_not_run(localspec: Localspec, work: P
     assert list(work.iterdir()) == []
 
 
-def test_the_answer_alone_is_on_stdout(localspec: Localspec, work: Path) -> None:
+def test_only_the_answer_goes_to_stdout(localspec: Localspec, work: Path) -> None:
     given = told("final_answer", answer="well done")
     found = agent(localspec, work, *BRIEF, "--tool", "write_file", stdin=given)
     assert (found.code, found.out) == (0, "well done\n")
     assert found.err == ""
 
 
-def test_own_functions_and_servers_are_tools(localspec: Localspec, work: Path, tmp_path: Path) -> None:
+def test_user_functions_and_mcp_servers_are_tools(localspec: Localspec, work: Path, tmp_path: Path) -> None:
     (tmp_path / "my_own_tools.py").write_text(
         'def shout(text: str) -> str:\n    """Shout."""\n    return text.upper() + "!"\n'
     )
@@ -144,13 +144,13 @@ def ask(talk: Terminal, task: str, until: str = QUESTION) -> str:
     return talk.until(until)
 
 
-def test_somebody_is_asked_and_shown_what_changes(localspec: Localspec, work: Path, terminal: Open) -> None:
+def test_the_user_is_asked_and_sees_the_diff(localspec: Localspec, work: Path, terminal: Open) -> None:
     (work / "a.txt").write_text("one\n\x1b[2Jtwo\n")
     talk = begin(terminal, localspec, work, "edit_file")
     talk.until(READY)
     talk.type(told("edit_file", path="a.txt", old="one", new="1") + "\r")
     talk.until(TAKEN)
-    talk.type("y\n")  # what is typed before a question is no answer to it
+    talk.type("y\n")  # keys before a question do not answer it
     shown = talk.until(QUESTION)
     assert "-one" in shown
     assert "+1" in shown
@@ -170,7 +170,7 @@ def test_somebody_is_asked_and_shown_what_changes(localspec: Localspec, work: Pa
     assert "Traceback" not in talk.shown
 
 
-def test_always_holds_and_ctrl_c_stops_a_program(localspec: Localspec, work: Path, terminal: Open) -> None:
+def test_always_is_remembered_and_ctrl_c_works(localspec: Localspec, work: Path, terminal: Open) -> None:
     talk = begin(terminal, localspec, work, "run_shell")
     before = sleeping()
     assert "$ touch b" in ask(talk, told("run_shell", command="touch b"))
@@ -198,7 +198,7 @@ def test_always_holds_and_ctrl_c_stops_a_program(localspec: Localspec, work: Pat
     assert "Traceback" not in talk.shown
 
 
-def test_ctrl_c_ends_a_task_and_the_transcript_says_so(
+def test_ctrl_c_ends_a_task_and_is_in_the_transcript(
     localspec: Localspec, work: Path, interrupt: Callable[[subprocess.Popen[bytes]], Ran]
 ) -> None:
     kept = work / "lines.jsonl"
@@ -238,7 +238,7 @@ def test_ctrl_c_ends_a_task_and_the_transcript_says_so(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_wrong_is_said_before_a_model_is_loaded(
+def test_wrong_options_are_refused_before_loading(
     arguments: list[str],
     code: int,
     said: str,

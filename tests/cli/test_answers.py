@@ -1,4 +1,4 @@
-"""One answer: its JSON, the same tokens with every draft, where it ends, and what goes to which stream."""
+"""One answer: its JSON, the same tokens with every draft, where it ends, and its streams."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def plain(answer: Answer) -> dict[str, Any]:
     return answer("--draft", "off")
 
 
-def test_json_has_the_fields_of_the_documentation(plain: dict[str, Any]) -> None:
+def test_json_has_the_documented_keys(plain: dict[str, Any]) -> None:
     assert list(plain) == FIELDS
     assert list(plain["speculation"]) == SPECULATION
 
 
-def test_json_says_what_happened(plain: dict[str, Any], answer: Answer) -> None:
+def test_json_describes_the_answer(plain: dict[str, Any], answer: Answer) -> None:
     assert (plain["model"], plain["engine"], plain["device"]) == (MODEL, "openvino:group=0", "CPU")
     assert plain["tokens"] == len(plain["token_ids"]) <= 40
     assert 0 < plain["prompt_seconds"] < plain["seconds"]
@@ -100,7 +100,7 @@ def test_a_draft_gives_the_same_tokens(plain: dict[str, Any], answer: Answer, dr
     assert found["speculation"]["passes"] < plain["speculation"]["passes"]
 
 
-def test_contrastive_search_says_that_its_text_is_another(plain: dict[str, Any], answer: Answer) -> None:
+def test_contrastive_search_is_reported_as_a_different_text(plain: dict[str, Any], answer: Answer) -> None:
     found = answer("--decoding", "contrastive:alpha=0.9,k=3", "--max-tokens", "12")
     assert (plain["decoding"], found["decoding"]) == ("standard", "contrastive:alpha=0.9,k=3")
     assert found["engine"] == "openvino:group=0,hidden=True"
@@ -110,7 +110,7 @@ def test_contrastive_search_says_that_its_text_is_another(plain: dict[str, Any],
     assert found["token_ids"] != plain["token_ids"][:12]
 
 
-def test_the_first_layers_draft_for_the_whole(plain: dict[str, Any], answer: Answer) -> None:
+def test_the_first_layers_draft_for_the_model(plain: dict[str, Any], answer: Answer) -> None:
     found = answer("--draft", "early_exit:layer=24", "--draft-length", "fixed:tokens=2")
     assert found["engine"] == "openvino:group=0,exit=24"
     assert found["token_ids"] == plain["token_ids"]
@@ -132,7 +132,7 @@ def test_penalties_make_repeated_tokens_less_likely(answer: Answer, plain: dict[
     assert len(set(plain["token_ids"])) < len(plain["token_ids"])
 
 
-def test_a_cap_ends_an_answer(answer: Answer, plain: dict[str, Any]) -> None:
+def test_max_tokens_ends_an_answer(answer: Answer, plain: dict[str, Any]) -> None:
     found = answer("--draft", "off", "--max-tokens", "5")
     assert found["finish_reason"] == "length"
     assert found["token_ids"] == plain["token_ids"][:5]
@@ -166,7 +166,7 @@ def test_system_comes_first(localspec: Localspec, answer: Answer, plain: dict[st
     assert found["prompt_tokens"] == expected != plain["prompt_tokens"]
 
 
-def test_raw_goes_on_with_the_text_itself(answer: Answer) -> None:
+def test_raw_continues_the_prompt_itself(answer: Answer) -> None:
     found = answer("--raw", "--max-tokens", "4", prompt="The capital of France is")
     assert found["prompt_tokens"] == 5
     assert "Paris" in found["text"]

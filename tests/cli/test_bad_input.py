@@ -1,4 +1,4 @@
-"""Bad input: what the user sees, and that nothing half-made is left."""
+"""Bad input: the error that the user sees, and no incomplete files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import tiny
-from command import IN_LITTLE_ROOM, MODEL, Localspec
+from command import WITH_FILE_LIMIT, MODEL, Localspec
 
 LIMIT = ("--max-tokens", "3")
 
 
 @pytest.fixture(autouse=True)
 def nothing_new(localspec: Localspec) -> Iterator[None]:
-    """Require that a refusal adds nothing to the library."""
+    """Require that an error adds nothing to the library."""
     before = localspec.names()
     yield
     assert localspec.names() == before
@@ -98,22 +98,22 @@ def test_a_wrong_command_is_refused(
     ],
     ids=lambda value: " ".join(value),
 )
-def test_what_the_parser_refuses_looks_like_every_error(
+def test_parser_errors_look_like_other_errors(
     localspec: Localspec, arguments: list[str], said: list[str]
 ) -> None:
     localspec.run(*arguments).refused(2, *said)
 
 
-def test_a_suggestion_names_a_model_once(localspec: Localspec) -> None:
+def test_a_suggestion_names_each_model_once(localspec: Localspec) -> None:
     found = localspec.run("chat", "smollm2-135n", "hi")
     assert found.err.count("`smollm2-135m`") == 1
 
 
-def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(localspec: Localspec) -> None:
+def test_the_error_for_a_long_prompt_has_both_lengths(localspec: Localspec) -> None:
     localspec.chat("--raw", *LIMIT, stdin="word " * 9000).refused(1, "has 9001 tokens", "holds 8192")
 
 
-def test_a_file_that_is_no_gguf(localspec: Localspec, tmp_path: Path) -> None:
+def test_a_file_that_is_not_gguf(localspec: Localspec, tmp_path: Path) -> None:
     path = tmp_path / "notes.gguf"
     path.write_text("these are notes, not a model")
     localspec.run("chat", str(path), "hi", *LIMIT).refused(1, "`", "is not a GGUF file")
@@ -126,7 +126,7 @@ def test_a_truncated_gguf(localspec: Localspec, gguf: Path, tmp_path: Path) -> N
     localspec.run("chat", str(path), "hi", *LIMIT).refused(1, "is truncated", "98,362,432", "8,388,608")
 
 
-def test_an_ir_whose_weights_were_cut(localspec: Localspec, tmp_path: Path) -> None:
+def test_an_ir_with_truncated_weights(localspec: Localspec, tmp_path: Path) -> None:
     for file in (localspec.home / "models" / MODEL).iterdir():
         if file.name == "openvino_model.bin":
             (tmp_path / file.name).write_bytes(file.read_bytes()[: 50 << 20])
@@ -135,7 +135,7 @@ def test_an_ir_whose_weights_were_cut(localspec: Localspec, tmp_path: Path) -> N
     localspec.run("chat", str(tmp_path), "hi", *LIMIT).refused(1, str(tmp_path))
 
 
-def test_a_draft_with_another_vocabulary(localspec: Localspec, tmp_path: Path) -> None:
+def test_a_draft_with_a_different_vocabulary(localspec: Localspec, tmp_path: Path) -> None:
     draft = tiny.write_gguf(tiny.make("llama", interleaved=True), tmp_path / "tiny.gguf")
     own = Localspec(tmp_path / "home")
     (own.home / "models").mkdir(parents=True)
@@ -151,13 +151,13 @@ def test_no_network(fresh: Localspec) -> None:
     assert fresh.names() == set()
 
 
-def test_a_disk_that_is_full_while_importing(fresh: Localspec, gguf: Path) -> None:
-    room = (sys.executable, "-c", IN_LITTLE_ROOM, "50000000")
+def test_a_full_disk_during_an_import(fresh: Localspec, gguf: Path) -> None:
+    room = (sys.executable, "-c", WITH_FILE_LIMIT, "50000000")
     fresh.run("chat", str(gguf), "hi", *LIMIT, before=room).refused(1, "is full", "`LOCALSPEC_HOME`")
     assert fresh.names() == set()
 
 
-def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = Localspec(tmp_path / "file" / "home").run("chat", MODEL, "hi", *LIMIT)
     found.refused(1, "file")

@@ -1,4 +1,4 @@
-"""Settings by file, variable and flag: which one a command takes, and what is said about wrong ones."""
+"""Settings by file, variable and flag: which one wins, and errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def configured(localspec: Localspec, tmp_path: Path) -> Configured:
     return found
 
 
-def test_flags_go_before_variables_before_the_file_before_defaults(configured: Configured) -> None:
+def test_flags_win_over_variables_over_the_file_over_defaults(configured: Configured) -> None:
     configured.file.write_text('draft = "ngram"\nmax_tokens = 2\n\n[chat]\nseed = 1\n')
     found = configured.answer()
     assert (found["tokens"], found["speculation"]["drafter"].partition(":")[0]) == (2, "ngram")
@@ -53,7 +53,7 @@ def test_flags_go_before_variables_before_the_file_before_defaults(configured: C
     assert (found["tokens"], found["speculation"]["drafter"].partition(":")[0]) == (4, "suffix")
 
 
-def test_flags_and_lists_are_taken_too(configured: Configured) -> None:
+def test_flags_and_lists_can_be_set(configured: Configured) -> None:
     configured.file.write_text('stop = ["zzz", ", "]\nmax_tokens = 8\n[chat]\nstats = true\n')
     found = configured.run("chat", MODEL, "Count: one, two, three,", "--raw")
     assert found.code == 0
@@ -63,7 +63,7 @@ def test_flags_and_lists_are_taken_too(configured: Configured) -> None:
     assert (quiet.code, quiet.err) == (0, "")
 
 
-def test_each_value_is_shown_with_where_it_is_from(configured: Configured) -> None:
+def test_each_value_is_shown_with_its_place(configured: Configured) -> None:
     configured.file.write_text('engine = "openvino"\n\n[chat]\ndraft = "ngram"\n')
     rows = configured.rows(LOCALSPEC_DRAFT_LENGTH="heuristic")
     assert rows["chat.draft"] == {
@@ -85,7 +85,7 @@ def test_each_value_is_shown_with_where_it_is_from(configured: Configured) -> No
     assert " ".join(draft[2:]) == f"{configured.file}, line 4"
 
 
-def test_every_option_of_every_command_can_be_set_but_those_that_ask_for_one_thing_once() -> None:
+def test_all_options_except_those_of_a_single_call_can_be_set() -> None:
     tree: Any = typer.main.get_command(app)
     known = settable_options(tree)
     for name, command in tree.commands.items():
@@ -116,7 +116,7 @@ def test_settings_are_set_and_unset(configured: Configured) -> None:
     assert list(configured.file.parent.glob(".*partial*")) == []
 
 
-def test_that_comments_are_lost_is_said(configured: Configured) -> None:
+def test_a_message_says_that_comments_are_lost(configured: Configured) -> None:
     configured.file.write_text("# mine\nthreads = 1\n")
     done = configured.run("config", "set", "draft", "off")
     assert done.err == f"The comments in {configured.file} were lost, because the file was rewritten\n"
@@ -138,7 +138,7 @@ def test_that_comments_are_lost_is_said(configured: Configured) -> None:
         (["unset", "chat.seed"], ["`chat.seed` is not set", "Nothing is set there"]),
     ],
 )
-def test_what_cannot_be_set(configured: Configured, arguments: list[str], said: list[str]) -> None:
+def test_wrong_settings_are_refused(configured: Configured, arguments: list[str], said: list[str]) -> None:
     configured.file.write_text('draft = "off"\n')
     configured.run("config", *arguments).refused(2, *said)
     assert configured.file.read_text() == 'draft = "off"\n'
@@ -166,7 +166,7 @@ def test_a_wrong_file_is_refused_with_the_place(
     assert configured.file.read_text() == content
 
 
-def test_a_wrong_value_can_be_set_right(configured: Configured) -> None:
+def test_a_wrong_value_can_be_corrected(configured: Configured) -> None:
     configured.file.write_text("threads = 'many'\ndarft = 1\n")
     assert configured.run("config", "set", "threads", "1").code == 0
     assert configured.run("config", "unset", "darft").code == 0
@@ -186,7 +186,7 @@ def test_a_wrong_variable_is_named(configured: Configured) -> None:
     )
 
 
-def test_what_only_the_command_can_judge_names_the_place_too(configured: Configured) -> None:
+def test_errors_of_the_command_name_the_place_too(configured: Configured) -> None:
     configured.file.write_text('\ndraft = "ngrm"\n')
     arguments = ("chat", MODEL, "hi", "--max-tokens", "1")
     place = f"`draft` is set in `{configured.file}`, line 2"
@@ -210,7 +210,7 @@ def test_a_folder_that_cannot_be_written(localspec: Localspec, tmp_path: Path) -
     assert Path("/dev/null").is_char_device()
 
 
-def test_the_usual_place_is_the_users_configuration_folder(localspec: Localspec, tmp_path: Path) -> None:
+def test_the_default_path_is_in_the_configuration_folder(localspec: Localspec, tmp_path: Path) -> None:
     home = {"XDG_CONFIG_HOME": str(tmp_path), "LOCALSPEC_CONFIG": ""}
     assert localspec.run("config", "path", **home).out == f"{tmp_path / 'localspec' / 'config.toml'}\n"
     assert localspec.run("config", "set", "draft", "off", **home).code == 0

@@ -1,4 +1,4 @@
-"""What is said while nothing is shown: soon, on a terminal alone, and gone without a trace."""
+"""The status line: after a delay, only on a terminal, and removed without a trace."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from localspec.core.types import Step
 
 
 class Terminal(io.StringIO):
-    """A stderr that claims to be one."""
+    """A stderr that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def at_terminal(monkeypatch: pytest.MonkeyPatch, soon: float) -> Terminal:
-    """Make stderr a terminal; not in a fixture, after which pytest sets it anew."""
+    """Make stderr a terminal; not a fixture, because pytest would replace it again."""
     found = Terminal()
     monkeypatch.setattr(sys, "stderr", found)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -39,7 +39,7 @@ def seen(terminal: Terminal, text: str) -> bool:
     return text in terminal.getvalue()
 
 
-def test_what_goes_on_is_shown_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_line_is_shown_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, waiting = at_terminal(monkeypatch, 0.0), console.Waiting()
     for text in ("Reading", "Writing"):
         waiting.show(text)
@@ -53,14 +53,14 @@ def test_what_goes_on_is_shown_and_taken_away(monkeypatch: pytest.MonkeyPatch) -
     assert not screen.cursor.hidden
 
 
-def test_nothing_is_shown_of_a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_wait_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, waiting = at_terminal(monkeypatch, 60.0), console.Waiting()
     waiting.show("Reading")
     waiting.clear()
     assert terminal.getvalue() == ""
 
 
-def test_nothing_is_left_by_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, show = at_terminal(monkeypatch, 0.2), console.Waiting.show
 
     def interrupted(self: console.Waiting, text: str) -> None:
@@ -77,7 +77,7 @@ def test_nothing_is_left_by_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> Non
     assert terminal.getvalue() == ""
 
 
-def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     at_terminal(monkeypatch, 0.0)
     stderr, waiting = io.StringIO(), console.Waiting()
     monkeypatch.setattr(sys, "stderr", stderr)

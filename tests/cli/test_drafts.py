@@ -18,7 +18,7 @@ pytestmark = pytest.mark.engines
 
 @pytest.fixture(scope="module")
 def localspec(tmp_path_factory: pytest.TempPathFactory, gguf: Path) -> Iterator[Localspec]:
-    """The command with a library of this module's own: the drafts that are built must not guess elsewhere."""
+    """The command with a library for this module: other tests must not use the drafts that it builds."""
     home = tmp_path_factory.mktemp("home")
     assert Library(home).resolve(str(gguf), Silent()).name == MODEL
     yield Localspec(home)
@@ -32,7 +32,7 @@ def few(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_draft_is_cut_shown_found_and_exported(localspec: Localspec, few: Path, tmp_path: Path) -> None:
+def test_a_draft_is_pruned_shown_used_and_exported(localspec: Localspec, few: Path, tmp_path: Path) -> None:
     options = ("--layers", "29", "--vocab", "32768", "--bits", "8", "--prompts", str(few), "--name", "cut")
     card = localspec.run("prune-draft", MODEL, *options, "--json").values
     assert (len(card["layers"]), card["of_layers"], card["tokens"]) == (29, 30, 32768)
@@ -64,7 +64,7 @@ def test_a_model_in_eight_bits(localspec: Localspec, few: Path) -> None:
     assert ran.out.strip()
 
 
-def test_exports_are_whole_models(localspec: Localspec, tmp_path: Path) -> None:
+def test_exports_are_complete_models(localspec: Localspec, tmp_path: Path) -> None:
     into = tmp_path / "a folder"
     found = localspec.run("export", MODEL, "--to", "gguf", "--type", "q8_0", "-o", str(into), "--json").values
     assert set(found["sizes"]) >= {"model.gguf", "tokenizer.json", "chat_template.jinja"}
@@ -81,7 +81,7 @@ def test_exports_are_whole_models(localspec: Localspec, tmp_path: Path) -> None:
     assert len(ran.values["token_ids"]) == 16
 
 
-def test_a_recipe_of_ones_own(localspec: Localspec, few: Path, tmp_path: Path) -> None:
+def test_a_recipe_in_a_file(localspec: Localspec, few: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text(
         f'about = "Mine."\ntarget = "{MODEL}"\nfrom = "{MODEL}"\nname = "mine"\n'
@@ -112,14 +112,14 @@ def test_a_recipe_of_ones_own(localspec: Localspec, few: Path, tmp_path: Path) -
         (("build", "qwen3-9b"), 2, "no recipe or file"),
     ],
 )
-def test_what_cannot_be_built_is_refused_before_anything_is_loaded(
+def test_wrong_build_options_are_refused_before_loading(
     localspec: Localspec, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     localspec.run(*arguments).refused(code, said)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00"])
-def test_a_prompts_file_that_is_none(localspec: Localspec, tmp_path: Path, content: bytes) -> None:
+def test_a_wrong_prompts_file(localspec: Localspec, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "prompts.txt"
     file.write_bytes(content)
     ran = localspec.run("prune-draft", MODEL, "--prompts", str(file))

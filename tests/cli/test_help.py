@@ -1,4 +1,4 @@
-"""What the command says about itself."""
+"""Help, version and parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = ("chat", "parts")
     ],
     ids=["localspec", *COMMANDS],
 )
-def test_help_is_there_and_shows_an_example(localspec: Localspec, arguments: list[str], example: str) -> None:
+def test_help_shows_an_example(localspec: Localspec, arguments: list[str], example: str) -> None:
     for option in ("--help", "-h"):
         found = localspec.run(*arguments, option)
         assert (found.code, found.err) == (0, "")

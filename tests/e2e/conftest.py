@@ -1,4 +1,4 @@
-"""SmolLM2 in a library of its own, and somebody at a terminal."""
+"""SmolLM2 in its own library, and a person at a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def fresh_home(place: Path, tmp_path: Path) -> Path:
-    """A home with SmolLM2, in which nothing was said yet."""
+    """A home with SmolLM2 and no conversations."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "models").symlink_to(place / "models")
@@ -34,7 +34,7 @@ def fresh_home(place: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sit_down(fresh_home: Path, tmp_path: Path) -> Iterator[Callable[..., Person]]:
-    """Begin a command at a terminal, in an empty folder."""
+    """Start a command at a terminal, in an empty folder."""
     seen: list[Person] = []
     folder = tmp_path / "work"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Somebody at a terminal: types, and reads what stands on the screen."""
+"""A person at a terminal, who types and reads the screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKS, ANSWERS = "\x1b[?2004h", "\x1b[?2004l"  # the prompt takes pastes, and no 
 
 
 class Person(Terminal):
-    """The command on a terminal whose screen is known."""
+    """The command on a terminal with an emulated screen."""
 
     def __init__(self, localspec: Localspec, *arguments: str, folder: Path, **more: str) -> None:
         self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000)
@@ -22,20 +22,20 @@ class Person(Terminal):
         super().__init__(localspec, *arguments, folder=folder, **more)
 
     def ready(self) -> str:
-        """Wait for the prompt; return what was shown above it since the last time."""
+        """Wait for the prompt; return the new text above it."""
         self.until(ASKS)
         self.sees(lambda: self._cursor_line.startswith(">"))
         mark, self._mark = self._mark, len(self.lines())
         return "\n".join(self.lines()[mark:-1])
 
     def say(self, text: str, end: str = "\r") -> str:
-        """Type at the prompt and return what is shown until the next one, without what was typed."""
+        """Type at the prompt and return the text up to the next one, without the typed text."""
         self.type(text + end)
         self.until(ANSWERS)
         return self.ready()
 
     def begin(self, text: str) -> None:
-        """Type at the prompt, and do not wait for what is answered."""
+        """Type at the prompt, and do not wait for the answer."""
         self.type(text + "\r")
         self.until(ANSWERS)
 
@@ -45,14 +45,14 @@ class Person(Terminal):
         return self.end()
 
     def sees(self, wanted: object) -> None:
-        """Wait until a text is on the screen, or until a function says so."""
+        """Wait until a text is on the screen, or a function returns true."""
         end = time.monotonic() + SECONDS
         while not (wanted() if callable(wanted) else str(wanted) in self.text()):
             assert time.monotonic() < end, f"no {wanted!r} in {self.text()}"
             assert self._more(), f"it ended before {wanted!r}: {self.text()}"
 
     def text(self) -> str:
-        """Return what is shown, and what scrolled away."""
+        """Return the text on the screen and in the scrollback."""
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
@@ -62,7 +62,7 @@ class Person(Terminal):
         return [line.rstrip() for line in shown]
 
     def colours(self, text: str) -> set[str]:
-        """Return the colours in which a text stands on the screen."""
+        """Return the colours of a text on the screen."""
         for row, line in enumerate(self._screen.display):
             if (at := line.find(text)) >= 0:
                 return {self._screen.buffer[row][at + one].fg for one in range(len(text))}

@@ -1,4 +1,4 @@
-"""A conversation as somebody at a terminal has it, with a real model."""
+"""Conversations at a terminal, with a real model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Sit = Callable[..., Person]
 
 
 def chat(sit_down: Sit, *arguments: str, limit: tuple[str, ...] = SHORT, **more: str) -> Person:
-    """Begin a conversation and wait for its prompt."""
+    """Start a conversation and wait for its prompt."""
     person = sit_down("chat", MODEL, *limit, *arguments, **more)
     person.ready()
     return person
 
 
 def kept(home: Path, name: str | None = None) -> list[tuple[str, str]]:
-    """Return role and content of each message that is kept of a conversation, or of the latest one."""
+    """Return role and content of each saved message of a conversation, or of the latest one."""
     if not (home / "sessions.db").exists():
         return []
     sessions = Sessions(home / "sessions.db")
@@ -40,14 +40,14 @@ def kept(home: Path, name: str | None = None) -> list[tuple[str, str]]:
 
 
 def wait(until: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     end = time.monotonic() + SECONDS
     while not until():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def test_a_conversation_from_its_first_word_to_its_last(sit_down: Sit, fresh_home: Path) -> None:
+def test_a_whole_conversation(sit_down: Sit, fresh_home: Path) -> None:
     person = chat(sit_down)
     first = person.say("What is the capital of France?")
     assert "Paris" in first
@@ -81,7 +81,7 @@ def test_a_conversation_from_its_first_word_to_its_last(sit_down: Sit, fresh_hom
 
 
 def numbers(told: str) -> tuple[int, int]:
-    """Return the tokens that `/context` says are used, and in the cache."""
+    """Return the used and the cached tokens that `/context` shows."""
     found = re.search(r"([\d,]+) of [\d,]+ tokens used, [\d,]+ left; ([\d,]+) are in the cache", told)
     assert found is not None, told
     return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
@@ -180,7 +180,7 @@ def test_an_editor_the_history_and_completion(sit_down: Sit, fresh_home: Path, t
     other.sees("> What is the password? @notes.txt")
 
 
-def test_settings_and_parts_change_in_between(sit_down: Sit, fresh_home: Path) -> None:
+def test_settings_and_parts_can_change(sit_down: Sit, fresh_home: Path) -> None:
     person = chat(sit_down)
     assert "Wrong" not in person.say("/system You are a pirate.")
     person.say("/set max-tokens 3")
@@ -210,7 +210,7 @@ def test_settings_and_parts_change_in_between(sit_down: Sit, fresh_home: Path) -
     assert person.end() == 0
 
 
-def test_a_killed_answer_is_kept_and_goes_on(sit_down: Sit, fresh_home: Path) -> None:
+def test_a_killed_answer_is_saved_and_continued(sit_down: Sit, fresh_home: Path) -> None:
     person = chat(sit_down, "--session", "tale", limit=("--max-tokens", "1500"))
     person.begin(LONG)
     wait(lambda: len(kept(fresh_home, "tale")) == 2)  # the part is written as it grows
@@ -231,7 +231,7 @@ def test_a_killed_answer_is_kept_and_goes_on(sit_down: Sit, fresh_home: Path) ->
     assert len(kept(fresh_home, "tale")) == 6
 
 
-def test_where_the_context_is_full_the_user_chooses(sit_down: Sit, fresh_home: Path) -> None:
+def test_the_user_chooses_when_the_context_is_full(sit_down: Sit, fresh_home: Path) -> None:
     person = chat(sit_down, "--engine", "llamacpp:context=256", limit=("--max-tokens", "40"))
     fill(person)
     before = kept(fresh_home)
@@ -265,7 +265,7 @@ def fill(person: Person) -> None:
 
 
 def overflows(person: Person, text: str) -> bool:
-    """Ask something; tell whether that did not fit."""
+    """Ask something; return whether the context was too small for it."""
     choices, mark = person.text().count("[d]rop"), len(person.shown)
     person.begin(text)
     person.sees(lambda: person.text().count("[d]rop") > choices or ASKS in person.shown[mark:])
@@ -276,7 +276,7 @@ def overflows(person: Person, text: str) -> bool:
 
 
 @pytest.mark.parametrize("broken", [b"this is no database, whatever it is called" * 50, None])
-def test_a_broken_file_of_sessions_is_told_once_and_left_alone(
+def test_a_broken_sessions_file_is_reported_once_and_left_alone(
     sit_down: Sit, fresh_home: Path, broken: bytes | None
 ) -> None:
     file = fresh_home / "sessions.db"
@@ -291,7 +291,7 @@ def test_a_broken_file_of_sessions_is_told_once_and_left_alone(
     assert file.is_dir() if broken is None else file.read_bytes() == broken
 
 
-def test_a_form_holds_in_a_conversation(sit_down: Sit, fresh_home: Path, tmp_path: Path) -> None:
+def test_a_schema_constrains_a_conversation(sit_down: Sit, fresh_home: Path, tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
     file = tmp_path / "city.json"
     file.write_text(json.dumps({**schema, "additionalProperties": False}))
@@ -303,7 +303,7 @@ def test_a_form_holds_in_a_conversation(sit_down: Sit, fresh_home: Path, tmp_pat
     assert "The answer is cut off" in person.say("And of Italy?")
 
 
-def test_a_terminal_that_can_do_nothing(sit_down: Sit, fresh_home: Path) -> None:
+def test_a_dumb_terminal(sit_down: Sit, fresh_home: Path) -> None:
     person = sit_down("chat", MODEL, *SHORT, TERM="dumb")
     person.until("> ")
     person.type("What is the capital of France?\n")

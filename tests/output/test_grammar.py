@@ -1,4 +1,4 @@
-"""What an answer may be, token by token."""
+"""Grammars that constrain an answer, token by token."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def encoded(text: str) -> list[int]:
 
 
 def first_wrong(found: Grammar, text: str) -> int | None:
-    """Return the place of the first token of `text`, or of its end, that may not come, None when all may."""
+    """Return the position of the first token of `text`, or of its end, that is not allowed, or None."""
     tokens = [*encoded(text), END]
     for at, token in enumerate(tokens):
         mask = found.allowed(tokens[:at])
@@ -55,7 +55,7 @@ def schema(tokenizer: Any, value: dict[str, Any] = PERSON) -> Grammar:
     return Grammar(grammar.from_schema(value, "person.json"), tokenizer)
 
 
-def test_only_what_fits_the_schema_may_come(tokenizer: Any) -> None:
+def test_only_tokens_that_fit_the_schema_are_allowed(tokenizer: Any) -> None:
     found = schema(tokenizer)
     assert first_wrong(found, '{"name": "Ada", "age": 36}') is None
     assert first_wrong(found, '{"name": "Ada"}') == len(encoded('{"name": "Ada"'))
@@ -64,14 +64,14 @@ def test_only_what_fits_the_schema_may_come(tokenizer: Any) -> None:
     assert first_wrong(found, "Ada") == 0
 
 
-def test_rows_may_be_wider_than_the_tokenizer(tokenizer: Any) -> None:
+def test_logits_may_be_wider_than_the_tokenizer(tokenizer: Any) -> None:
     mask = schema(tokenizer).allowed([])
     assert mask is not None
     assert mask.shape == (TOKENIZER.get_vocab_size() + 3,)
     assert not mask[-3:].any()
 
 
-def test_texts_are_followed_in_any_order(tokenizer: Any) -> None:
+def test_answers_are_followed_in_any_order(tokenizer: Any) -> None:
     found, fresh = schema(tokenizer), schema(tokenizer)
     texts = ['{"name": "A', '{"name": "Ada", "age', '{"name": "Bo', '{"', '{"name": "Bo", "age": 3', ""]
     for text in [*texts, *reversed(texts)]:
@@ -80,7 +80,7 @@ def test_texts_are_followed_in_any_order(tokenizer: Any) -> None:
         assert list(found.forced(encoded(text))) == list(fresh.forced(encoded(text)))
 
 
-def test_what_must_come_is_spelt_out(tokenizer: Any) -> None:
+def test_forced_tokens_are_returned(tokenizer: Any) -> None:
     found = schema(tokenizer)
     tokens: list[int] = []
     forced = list(found.forced(tokens))
@@ -101,7 +101,7 @@ def test_after_its_end_an_answer_is_free(tokenizer: Any) -> None:
     assert list(mask.nonzero()[0]) == [END]
 
 
-def test_a_whole_value_leaves_nothing_but_the_end(tokenizer: Any) -> None:
+def test_after_a_complete_value_only_the_end_is_allowed(tokenizer: Any) -> None:
     found = schema(tokenizer, {"enum": ["yes", "no"]})
     mask = found.allowed(encoded('"yes"'))
     assert mask is not None
@@ -118,7 +118,7 @@ def test_a_whole_value_leaves_nothing_but_the_end(tokenizer: Any) -> None:
         ({"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}, ""),
     ],
 )
-def test_a_schema_that_is_none_is_refused(value: Any, said: str) -> None:
+def test_a_wrong_schema_is_refused(value: Any, said: str) -> None:
     with pytest.raises(BadValue, match="`person.json` is not a JSON schema") as caught:
         grammar.from_schema(value, "person.json")
     assert said in caught.value.message
@@ -148,7 +148,7 @@ def test_grammars_are_read_in_lark_and_gbnf(tokenizer: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["yes or no", "", "root ::= (", "start: missing"])
-def test_a_text_that_is_no_grammar_is_refused(text: str) -> None:
+def test_a_wrong_grammar_is_refused(text: str) -> None:
     with pytest.raises(BadValue, match="`g` is no"):
         grammar.from_text(text, "g")
 
@@ -172,13 +172,13 @@ def made(name: str, tokenizer: Any, *, must: bool, inside: bool = False) -> Gram
     )
 
 
-def test_every_dialect_is_tried_here() -> None:
+def test_every_tool_format_is_tested_here() -> None:
     assert set(WRITTEN) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("must", [False, True])
-def test_whole_calls_of_tools_that_exist_may_be_written(tokenizer: Any, name: str, must: bool) -> None:
+def test_only_complete_calls_of_known_tools_are_allowed(tokenizer: Any, name: str, must: bool) -> None:
     found, text = made(name, tokenizer, must=must), WRITTEN[name]
     assert first_wrong(found, text) is None
     assert first_wrong(found, text.replace("tell", "sell")) is not None
@@ -188,7 +188,7 @@ def test_whole_calls_of_tools_that_exist_may_be_written(tokenizer: Any, name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_words_may_be_said_unless_it_must_call(tokenizer: Any, name: str) -> None:
+def test_text_is_allowed_unless_a_call_must_come(tokenizer: Any, name: str) -> None:
     assert first_wrong(made(name, tokenizer, must=False), "It is {3} `now`.\nYes") is None
     assert first_wrong(made(name, tokenizer, must=True), "It is 3") == 0
     for broken in ('{"name": "tell"', "```json\n{}", " \n```"):
@@ -196,7 +196,7 @@ def test_words_may_be_said_unless_it_must_call(tokenizer: Any, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_thought_may_come_first(tokenizer: Any, name: str) -> None:
+def test_reasoning_may_come_first(tokenizer: Any, name: str) -> None:
     for must in (False, True):
         found = made(name, tokenizer, must=must)
         assert first_wrong(found, f"<think>Hm: {{}}.</think>\n\n{WRITTEN[name]}") is None
@@ -206,7 +206,7 @@ def test_a_thought_may_come_first(tokenizer: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen", "mistral"])
-def test_words_may_come_before_calls(tokenizer: Any, name: str) -> None:
+def test_text_may_come_before_calls(tokenizer: Any, name: str) -> None:
     found = made(name, tokenizer, must=False)
     assert first_wrong(found, f"I will.\n{WRITTEN[name]}") is None
     assert first_wrong(found, f"I will.\n{WRITTEN[name]} And more") is not None
@@ -224,10 +224,8 @@ TEXT = "import a\n\nif a:\n    say('1')\n" + "long " * 80 + "line\n"
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_part_of_a_text_is_quoted_by_its_lines(
-    tokenizer: Any, name: str, old: str, fits: bool
-) -> None:
-    """A line is quoted whole, with or without its indent; of a long one some tokenizer will do."""
+def test_a_substring_is_quoted_in_whole_lines(tokenizer: Any, name: str, old: str, fits: bool) -> None:
+    """A line is quoted whole, with or without its indent; of a long line, whole words."""
     arguments = {"path": {"const": "a.py"}, "old": {SUBSTRING_OF: TEXT}, "new": {"type": "string"}}
     edit_tool = {"name": "edit", "parameters": {"type": "object", ALTERNATIVES: [{"properties": arguments}]}}
     source = tool_format(name).grammar([{"function": edit_tool}], TOKENIZER.token_to_id, must=True)

@@ -1,4 +1,4 @@
-"""What is thought and what is said, told apart in any cut."""
+"""Reasoning and answer, split from an output in any pieces."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "inside", "wanted"), CASES)
 @given(cuts=st.lists(st.integers(0, 40), max_size=8))
-def test_any_cut_is_read_alike(text: str, inside: bool, wanted: tuple[str, str], cuts: list[int]) -> None:
+def test_any_pieces_are_parsed_alike(
+    text: str, inside: bool, wanted: tuple[str, str], cuts: list[int]
+) -> None:
     thought, said = read(text, cuts, inside)
     assert (thought.lstrip("\n"), said) == wanted
 
 
-def test_pieces_come_as_soon_as_they_are_certain() -> None:
+def test_pieces_are_returned_as_soon_as_possible() -> None:
     parser = ReasoningParser()
     assert parser.push("<th") == []
     assert parser.push("ink>so") == [OutputPiece("so", is_reasoning=True)]
@@ -51,6 +53,6 @@ def test_pieces_come_as_soon_as_they_are_certain() -> None:
     assert parser.push("\nYes") == [OutputPiece("Yes")]
 
 
-def test_a_whole_answer_is_split_without_blanks() -> None:
+def test_a_complete_output_is_split_without_blanks() -> None:
     assert split("<think>\n a \n</think>\n\n b ") == ("a", "b ")
     assert split("b") == ("", "b")

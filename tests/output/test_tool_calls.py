@@ -1,4 +1,4 @@
-"""Tool calls, read from an answer in any cut."""
+"""Tool calls parsed from an output in any pieces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tagged() -> TaggedParser:
 
 
 def read(parser: ToolCallParser, text: str, cuts: list[int]) -> list[str | Call]:
-    """Return what is read of `text` in pieces, neighbouring texts joined."""
+    """Return the parts of `text`, parsed in pieces, with neighbouring texts joined."""
     found: list[str | Call] = []
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     pieces = [text[start:end] for start, end in zip(places, places[1:], strict=False)]
@@ -41,7 +41,7 @@ def read(parser: ToolCallParser, text: str, cuts: list[int]) -> list[str | Call]
 
 
 @given(st.lists(st.integers(0, len(TWO)), max_size=12))
-def test_calls_between_marks_are_read_in_any_cut(cuts: list[int]) -> None:
+def test_marked_calls_are_parsed_from_any_pieces(cuts: list[int]) -> None:
     assert read(tagged(), TWO, cuts) == ["Let me look.\n", READ, "\n", LIST]
 
 
@@ -50,7 +50,7 @@ def test_no_text_is_lost_whatever_it_looks_like(text: str, cuts: list[int]) -> N
     assert "".join(map(str, read(tagged(), text, cuts))) in (text, f"{text}</call>")
 
 
-def test_text_is_given_as_soon_as_it_is_certain() -> None:
+def test_text_is_returned_as_soon_as_possible() -> None:
     parser = tagged()
     assert parser.push("Look <") == ["Look "]
     assert parser.push("b> <ca") == ["<b> "]
@@ -60,7 +60,7 @@ def test_text_is_given_as_soon_as_it_is_certain() -> None:
 
 
 @pytest.mark.parametrize("broken", ["{", '{"name": 3}', '{"name": "x", "arguments": []}', "", "[]", "[1]"])
-def test_what_is_no_call_is_text_marks_and_all(broken: str) -> None:
+def test_a_malformed_call_is_text_with_its_marks(broken: str) -> None:
     assert read(tagged(), f"a<call>{broken}</call>b", [3]) == [f"a<call>{broken}</call>b"]
 
 
@@ -82,7 +82,7 @@ def test_an_answer_that_is_a_call(cuts: list[int]) -> None:
     assert read(BareJsonParser(parse_json_calls), " no call: {}", cuts) == [" no call: {}"]
 
 
-def test_words_that_are_no_call_stream() -> None:
+def test_text_without_a_call_streams() -> None:
     parser = BareJsonParser(parse_json_calls)
     assert (parser.push("\n "), parser.push("It"), parser.push(" is"), parser.end()) == (
         [],

@@ -20,17 +20,17 @@ import models
 
 MODEL = models.SMALL
 COMMAND = (sys.executable, "-m", "localspec")
-SECONDS = 900  # until a process is given up for hung: no machine that works is as slow
+SECONDS = 900  # after which a process counts as hung
 
-# Runs the command with the terminal on stdin as its own, as a shell does, so that Ctrl-C reaches it.
+# Makes the terminal on stdin the controlling one, as a shell does, so that Ctrl-C reaches the command.
 ON_TERMINAL = """
 import fcntl, os, sys, termios
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, "-m", "localspec", *sys.argv[1:]])
 """
-# Runs the command where no file may grow beyond a size, which writers see as they see a full disk.
-IN_LITTLE_ROOM = """
+# Runs the command with a limit on the size of files, which acts like a full disk.
+WITH_FILE_LIMIT = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 os.execv(sys.executable, [sys.executable, "-m", "localspec", *sys.argv[2:]])
@@ -39,7 +39,7 @@ os.execv(sys.executable, [sys.executable, "-m", "localspec", *sys.argv[2:]])
 
 @dataclass(frozen=True)
 class Ran:
-    """What a process said and how it left."""
+    """The exit code and the output of a process."""
 
     code: int
     out: str
@@ -47,14 +47,14 @@ class Ran:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The one line of JSON that it printed."""
+        """The one line of JSON on stdout."""
         assert self.code == 0, self.err
         assert self.out.count("\n") == 1
         found: dict[str, Any] = json.loads(self.out)
         return found
 
     def refused(self, code: int, *said: str) -> None:
-        """Require one error and one hint, each with the texts given, no traceback and no data."""
+        """Require one error and one hint with the given texts, no traceback and an empty stdout."""
         assert self.code == code, self.err
         assert self.out == ""
         assert "Traceback" not in self.err
@@ -65,7 +65,7 @@ class Ran:
 
 
 class Localspec:
-    """Starts the command with a home of its own and without the user's settings."""
+    """Starts the command with its own home and without the user's settings."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -75,7 +75,7 @@ class Localspec:
             name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LOCALSPEC"))
         }
         plain = {"COLUMNS": "100", "TERM": "xterm", "LOCALSPEC_HOME": str(self.home)}
-        plain["LOCALSPEC_CONFIG"] = os.devnull  # not the settings of whoever runs the tests
+        plain["LOCALSPEC_CONFIG"] = os.devnull  # not the settings of the user who runs the tests
         for name in ("NO_COLOR", "FORCE_COLOR", "PY_COLORS"):
             kept.pop(name, None)
         return kept | plain | more
@@ -104,7 +104,7 @@ class Localspec:
         )
 
     def names(self) -> set[str]:
-        """List what lies under a final name, and what should not lie there; locks stay."""
+        """List the models and everything else in their folder, except locks."""
         models = self.home / "models"
         return (
             {path.name for path in models.iterdir() if path.suffix != ".lock"} if models.is_dir() else set()
@@ -135,7 +135,7 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def until(self, sign: str) -> str:
-        """Read until `sign` is shown after what the last call returned; return what was shown since."""
+        """Read until `sign` appears after the text of the last call; return the text up to it."""
         end = time.monotonic() + SECONDS
         while (at := self.shown.find(sign, self._seen)) < 0:
             assert time.monotonic() < end, f"no {sign!r} in {self.shown[self._seen :]!r}"

@@ -73,7 +73,7 @@ class Shell:
             )
         except (OSError, ValueError) as error:
             raise ToolFailed(f"It cannot be started: {error}") from None
-        output = Output(process.stdout)
+        output = ProgramOutput(process.stdout)
         try:
             if stdin is not None and process.stdin:
                 with suppress(BrokenPipeError), process.stdin as pipe:
@@ -108,7 +108,7 @@ def print_last_value(code: str) -> str:
     return f"{head}\n_ = ({ast.unparse(last.value)})\nif _ is not None: print(_)\n"
 
 
-class Output:
+class ProgramOutput:
     """Reads all that a program prints, and keeps its beginning and its end."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:

@@ -140,7 +140,7 @@ class Tuner:
         while remaining:
             for candidate in remaining:
                 self._measure(candidate, count, deadline)
-            remaining = [one for one in remaining if one.pairs and one.rejected is None]
+            remaining = [each for each in remaining if each.pairs and each.rejected is None]
             remaining.sort(key=lambda candidate: -candidate.speed_up.value)
             if len(remaining) <= 1 or count >= len(self._prompts) or monotonic() > deadline:
                 break
@@ -163,7 +163,7 @@ class Tuner:
                 self._log.add(candidate, prompt.name, pair)
 
     def _confirm(self, candidate: Candidate) -> Ratio | None:
-        """Measure a candidate anew on all prompts; return its speed-up if it is one and no text differs."""
+        """Measure a candidate again on all prompts; return its speed-up, None if it is slower or a text differs."""
         pairs: dict[str, list[Pair]] = {}
         count = 0
         while count < MIN_CONFIRMING_PAIRS or (

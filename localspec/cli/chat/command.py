@@ -54,7 +54,7 @@ def run(given: ChatOptions, text: str | None) -> None:
 
     constraint = given.constraint()
     choice = given.parts(constraint)
-    files = list(map(attach.read, given.file or ()))
+    files = list(map(attach.read_file, given.file or ()))
     library = Library()
     sessions = Sessions(library.home / "sessions.db")
     name, saved_model, messages = sessions.found(given.session, latest=given.continue_latest)

@@ -31,15 +31,15 @@ def build(
     from localspec.build import build as make
     from localspec.library import Library, Terminal
 
-    found = recipes.load(recipe)
-    plan = BuildPlan(name or found.name, found.target, found.source, found.steps, draft=found.draft)
+    loaded = recipes.load(recipe)
+    plan = BuildPlan(name or loaded.name, loaded.target, loaded.source, loaded.steps, draft=loaded.draft)
     plan.check()
     calibration = read_prompts(prompts)
     with Terminal() as progress:
-        needs = found.needs
+        needs = loaded.needs
         estimated = "" if needs.measured else ", an estimate"
         progress.say(
-            f"{found.about} It takes about {needs.minutes:g} minutes, {needs.memory / 1e9:.1f} GB of memory"
+            f"{loaded.about} It takes about {needs.minutes:g} minutes, {needs.memory / 1e9:.1f} GB of memory"
             f" and {needs.disk / 1e9:.1f} GB of disk{estimated}"
         )
         built = make(plan, calibration, Library(), progress)

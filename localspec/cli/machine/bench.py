@@ -85,7 +85,7 @@ def bench(given: BenchOptions) -> None:
     from localspec.runtime.choice import Choice
 
     prompts = [prompt for name in given.suite or [suites.QUICK] for prompt in suites.load(name)]
-    before = comparison.read(given.compare) if given.compare else None
+    before = comparison.read_report(given.compare) if given.compare else None
     given.check_places()
     choice = Choice(given.engine, draft_length=given.draft_length, device=given.device, threads=given.threads)
     choice.check()

@@ -46,11 +46,11 @@ def export(
     plugins.parse("steps", step)
     library = Library()
     with Terminal() as progress:
-        found = library.resolve(model, progress, ("gguf", "safetensors", "openvino"))
-        into = output or Path(f"{found.name}-{to}")
-        needed = memory_needed(found, library, to)
+        source = library.resolve(model, progress, ("gguf", "safetensors", "openvino"))
+        into = output or Path(f"{source.name}-{to}")
+        needed = memory_needed(source, library, to)
         progress.say(f"Writing `{into}`; it takes up to {needed / 1e9:.1f} GB of memory")
-    write(found, step, into, library, Terminal)
+    write(source, step, into, library, Terminal)
     sizes = {path.name: path.stat().st_size for path in sorted(into.iterdir())}
     if as_json:
         print(json.dumps({"folder": str(into.resolve()), "sizes": sizes}, ensure_ascii=False))

@@ -32,20 +32,20 @@ def remove(
     from localspec.library.verify import disk_usage
 
     library = Library()
-    found = library.find(model) or next((known for known in library.known() if known.name == model), None)
-    if found is None:
+    resolved = library.find(model) or next((known for known in library.known() if known.name == model), None)
+    if resolved is None:
         raise missing_error(library, model)
-    own, elsewhere = disk_usage(found, library.home)
+    own, elsewhere = disk_usage(resolved, library.home)
     if not (yes or as_json):
-        confirm(found, library, format_bytes(own))
+        confirm(resolved, library, format_bytes(own))
     with Terminal() as progress:
-        freed = library.remove(found.name, progress)
+        freed = library.remove(resolved.name, progress)
     if as_json:
-        print(json.dumps({"name": found.name, "freed": freed, "elsewhere": elsewhere}))
+        print(json.dumps({"name": resolved.name, "freed": freed, "elsewhere": elsewhere}))
         return
-    place = found.manifest.folder or found.manifest.weights
-    kept = f"; {format_bytes(elsewhere)} stay in {place}" if elsewhere else ""
-    print(f"Deleted {found.name}, {format_bytes(freed)} freed{kept}")
+    place = resolved.manifest.folder or resolved.manifest.weights
+    remaining = f"; {format_bytes(elsewhere)} stay in {place}" if elsewhere else ""
+    print(f"Deleted {resolved.name}, {format_bytes(freed)} freed{remaining}")
 
 
 def confirm(model: Model, library: Library, size: str) -> None:

@@ -30,14 +30,14 @@ def show(
     from localspec.library import Library
 
     library = Library()
-    found = library.find(model)
-    if found is None:
+    resolved = library.find(model)
+    if resolved is None:
         raise missing_error(library, model)
     if template:
-        values = template_values(found)
+        values = template_values(resolved)
         sys.stdout.write(json.dumps(values, ensure_ascii=False) + "\n" if as_json else values["template"])
         return
-    details = model_details(found, library)
+    details = model_details(resolved, library)
     print(json.dumps(details, ensure_ascii=False) if as_json else format_details(details))
 
 

@@ -31,7 +31,7 @@ def ask(talk: Talk, text: str) -> None:
     """Answer a question with the files that it names."""
     for word in attach.missing(text):
         console.say(f"No such file: `{word}`; it is sent as text")
-    files = [*talk.files, *map(attach.read, attach.named(text))]
+    files = [*talk.files, *map(attach.read_file, attach.named(text))]
     for file in files[len(talk.files) :]:
         describe_file(file, talk.chat.runtime)
     prompt = attach.together(text, files)

@@ -28,7 +28,7 @@ class Attached:
         return fenced(self.path.as_posix(), self.text)
 
 
-def read(path: Path) -> Attached:
+def read_file(path: Path) -> Attached:
     """Return a text file; raises PromptError if it is missing, empty, very large, or not text."""
     try:
         with path.open("rb") as file:  # a pipe too, which has no size

@@ -1,4 +1,4 @@
-"""Ctrl-C, closed pipes, and what a terminal is shown."""
+"""Ctrl-C, closed pipes, and output on a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_ctrl_c_while_answering(localspec: Localspec, interrupt: Interrupt) -> N
     assert found.err == ""
 
 
-def test_a_reader_that_leaves_ends_the_answer_quietly(localspec: Localspec) -> None:
+def test_a_closed_pipe_ends_the_answer_quietly(localspec: Localspec) -> None:
     process = localspec.start("chat", MODEL, *LONG)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -45,7 +45,7 @@ def test_a_reader_that_leaves_ends_the_answer_quietly(localspec: Localspec) -> N
     assert process.wait(SECONDS) != 0
 
 
-def test_a_reader_that_was_never_there(localspec: Localspec) -> None:
+def test_a_pipe_closed_from_the_start(localspec: Localspec) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -70,7 +70,7 @@ def test_json_on_a_terminal_needs_a_prompt(localspec: Localspec, terminal: Open)
     assert "`--json` needs a prompt" in talk.shown
 
 
-def test_colours_are_for_terminals_that_want_them(localspec: Localspec, terminal: Open) -> None:
+def test_colours_need_a_capable_terminal(localspec: Localspec, terminal: Open) -> None:
     wrong = ("chat", MODEL, "hi", "--draft-length", "fixd")
     coloured = terminal(localspec, *wrong)
     assert coloured.end() == 2

@@ -1,4 +1,4 @@
-"""Markdown on a terminal: whatever the pieces it comes in, the same screen, and nothing that acts on it."""
+"""Markdown on a terminal: the same screen for any pieces, and no control characters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SIZES = [(80, 24), (24, 60), (13, 8)]
 
 
 class Screen:
-    """A terminal that a writer writes on."""
+    """An emulated terminal."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, columns: int = 80, rows: int = 24) -> None:
         self._patch = monkeypatch
@@ -62,13 +62,13 @@ class Screen:
         self.history.resize(rows, columns)
 
     def catch_up(self) -> None:
-        """Show what was written since."""
+        """Show the new output."""
         written = self.out.getvalue()
         self._stream.feed(written[self._read :].replace("\n", "\r\n"))
         self._read = len(written)
 
     def lines(self) -> list[str]:
-        """Return all that was ever on the screen, what scrolled out of it first."""
+        """Return all lines, those in the scrollback first."""
         self.catch_up()
         width = range(self.history.columns)
         gone = ["".join(line[at].data for at in width) for line in self.history.history.top]
@@ -94,7 +94,7 @@ def written(found: Screen, pieces: list[str]) -> Screen:
 
 
 def cut(text: str, seed: int) -> list[str]:
-    """Return a text in pieces of some characters."""
+    """Return a text in small pieces."""
     draw, pieces = random.Random(seed), []
     while text:
         size = draw.choice((1, 2, 3, 5, 8, 40))
@@ -122,7 +122,7 @@ def test_markdown_is_drawn(screen: Callable[..., Screen]) -> None:
     assert shown.count("print(") == 1
 
 
-def test_code_is_coloured_once_it_is_whole(screen: Callable[..., Screen]) -> None:
+def test_code_is_coloured_once_it_is_complete(screen: Callable[..., Screen]) -> None:
     found = screen()
     writer = MarkdownWriter(found.out)
     writer.push("```python\nimport os\n")
@@ -158,7 +158,7 @@ def test_a_paragraph_that_is_longer_than_the_screen_stays(screen: Callable[..., 
     assert shown.replace("\n", "").replace(" ", "") == text.replace(" ", "")
 
 
-def test_another_size_amid_a_block_loses_nothing(screen: Callable[..., Screen]) -> None:
+def test_a_resize_within_a_block_loses_nothing(screen: Callable[..., Screen]) -> None:
     found = screen(60, 20)
     writer = MarkdownWriter(found.out)
     writer.push("Before.\n\nSome **bold** words")
@@ -167,12 +167,12 @@ def test_another_size_amid_a_block_loses_nothing(screen: Callable[..., Screen]) 
     writer.push(" go on.\n\nAnd *after* it.\n")
     writer.end()
     shown = found.text()
-    assert "Some **bold** words" in shown  # rows are elsewhere now, so it is left as it is
+    assert "Some **bold** words" in shown  # rows have moved, so it stays unformatted
     assert "And after it." in shown
     assert "Before." in shown
 
 
-def test_what_stands_above_an_answer_is_never_touched(screen: Callable[..., Screen]) -> None:
+def test_text_above_an_answer_is_never_changed(screen: Callable[..., Screen]) -> None:
     found = screen(40, 12)
     found.out.write("> a question\n")
     shown = written(found, cut(TEXT, 4)).lines()
@@ -196,7 +196,7 @@ def test_no_control_characters_get_through(screen: Callable[..., Screen]) -> Non
     assert "\x1b" not in plain.getvalue()
 
 
-def test_a_thought_is_dimmed_or_hidden(screen: Callable[..., Screen]) -> None:
+def test_reasoning_is_dimmed_or_hidden(screen: Callable[..., Screen]) -> None:
     for thoughts in (True, False):
         found = screen()
         writer = MarkdownWriter(found.out, thoughts=thoughts)
@@ -208,7 +208,7 @@ def test_a_thought_is_dimmed_or_hidden(screen: Callable[..., Screen]) -> None:
         assert ("\x1b[2mhm" in found.out.getvalue()) is thoughts
 
 
-def test_without_markdown_a_thought_stands_aside(screen: Callable[..., Screen]) -> None:
+def test_without_markdown_reasoning_goes_to_stderr(screen: Callable[..., Screen]) -> None:
     out, aside = io.StringIO(), io.StringIO()
     writer = PlainWriter(out, aside, dim=True)
     for piece in ("h", "m\x1b[2J"):
@@ -223,7 +223,7 @@ def test_without_markdown_a_thought_stands_aside(screen: Callable[..., Screen]) 
     assert out.getvalue() == "**yes**\n\n"
 
 
-def test_nothing_is_erased_but_by_what_replaces_it(screen: Callable[..., Screen]) -> None:
+def test_text_is_erased_only_when_it_is_replaced(screen: Callable[..., Screen]) -> None:
     found = screen()
     writer = MarkdownWriter(found.out)
     for piece in cut(TEXT, 5):
@@ -234,7 +234,7 @@ def test_nothing_is_erased_but_by_what_replaces_it(screen: Callable[..., Screen]
     assert found.out.getvalue().count("\x1b[J") < TEXT.count("\n")
 
 
-def test_no_size_is_too_small(screen: Callable[..., Screen]) -> None:
+def test_any_screen_size_works(screen: Callable[..., Screen]) -> None:
     for size in ((1, 1), (2, 2), (3, 1)):
         written(screen(*size), cut("# a\n\n日本 b\n\n```\ncode\n```\n- x\n", 6))
     assert os.environ["COLUMNS"] == "3"

@@ -1,4 +1,4 @@
-"""What is typed, the files it names, the clipboard, and commands: without a model."""
+"""Typed text, attached files, the clipboard and commands, without a model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_files_in_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     text = 'Compare @a.txt with @"b c.txt", me@a.txt, @nobody, @no/such and @a.txt'
     assert attach.named(text) == [Path("a.txt"), Path("b c.txt")]
     assert attach.missing(text) == ["no/such"]
-    told = attach.together("Why?", [attach.read(Path("a.txt"))])
+    told = attach.together("Why?", [attach.read_file(Path("a.txt"))])
     assert told == "a.txt:\n````\n```\nx\n```\n````\n\nWhy?"
 
 
@@ -60,7 +60,7 @@ def test_a_file_is_read_as_text_or_refused(tmp_path: Path) -> None:
         path = tmp_path / "file"
         path.write_bytes(content)
         with pytest.raises(PromptError, match=said) as caught:
-            attach.read(path)
+            attach.read_file(path)
         assert caught.value.hint
 
     refused(b"", "is empty")
@@ -69,22 +69,22 @@ def test_a_file_is_read_as_text_or_refused(tmp_path: Path) -> None:
     refused(b"a\0b", "is not a text file")
     refused(b"x" * (attach.MAX_BYTES + 1), "more than any context holds")
     with pytest.raises(PromptError, match="No such file"):
-        attach.read(tmp_path / "none")
+        attach.read_file(tmp_path / "none")
     with pytest.raises(PromptError, match="cannot be read"):
-        attach.read(tmp_path)
+        attach.read_file(tmp_path)
     (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfhello")
-    assert attach.read(tmp_path / "marked").text == "hello"
+    assert attach.read_file(tmp_path / "marked").text == "hello"
 
 
 def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"from a command")
     os.close(writing)
-    assert attach.read(Path(f"/dev/fd/{reading}")).text == "from a command"
+    assert attach.read_file(Path(f"/dev/fd/{reading}")).text == "from a command"
     os.close(reading)
 
 
-def test_the_clipboard_is_a_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_sets_the_clipboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "pbcopy"
     program.write_text(f"#!/bin/sh\n/bin/cat > {tmp_path}/copied\n")
     program.chmod(0o755)
@@ -96,13 +96,13 @@ def test_the_clipboard_is_a_programs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         clipboard.copy("text")
 
 
-def test_without_a_clipboard_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_clipboard_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LocalspecError, match="No clipboard"):
         clipboard.copy("text")
 
 
-def test_a_path_is_no_command() -> None:
+def test_a_path_is_not_a_command() -> None:
     assert commands.is_command("/help me")
     assert commands.is_command("/halp")
     assert not commands.is_command("/usr/bin/env is what?")

@@ -20,7 +20,7 @@ def suite(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_table_a_report_and_a_page(localspec: Localspec, suite: Path, tmp_path: Path) -> None:
+def test_bench_writes_a_table_a_report_and_a_page(localspec: Localspec, suite: Path, tmp_path: Path) -> None:
     report, page = tmp_path / "out.json", tmp_path / "out.html"
     ran = localspec.run(
         "bench", MODEL, "--suite", str(suite), *FEW, "--json", str(report), "--html", str(page)
@@ -74,7 +74,7 @@ def test_bad_input_is_refused(localspec: Localspec, suite: Path, tmp_path: Path)
     localspec.run("bench", "smollm2-135n").refused(1, "Unknown model", "`smollm2-135m`")
 
 
-def test_tuning_says_what_it_tried(localspec: Localspec, suite: Path) -> None:
+def test_tuning_lists_its_candidates(localspec: Localspec, suite: Path) -> None:
     ran = localspec.run("tune", MODEL, "--minutes", "0.2", "--suite", str(suite), "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)

@@ -1,4 +1,4 @@
-"""`list`, `show`, `rm`, `verify` and `import`: what they say, and what they do to the library."""
+"""`list`, `show`, `rm`, `verify` and `import`: their output, and their changes to the library."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own(localspec: Localspec, tmp_path: Path) -> Localspec:
-    """The command with SmolLM2 and a library that may be harmed: its files are links to the session's."""
+    """The command with SmolLM2 in a library that a test may damage; its files are links."""
     shutil.copytree(localspec.home / "models", tmp_path / "own" / "models", copy_function=os.link)
     return Localspec(tmp_path / "own")
 
@@ -46,7 +46,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory, small: Path) -> Path:
 
 @pytest.fixture
 def with_small(fresh: Localspec, imported: Path, small: Path) -> Iterator[Localspec]:
-    """The command with a tiny model called `small`, whose GGUF must stay as it is."""
+    """The command with a tiny model called `small`, whose GGUF must not change."""
     before = small.read_bytes()
     shutil.copytree(imported, fresh.home)
     yield fresh
@@ -58,7 +58,7 @@ def folder(localspec: Localspec, name: str) -> Path:
 
 
 def harm(file: Path, how: Callable[[bytes], bytes]) -> None:
-    """Replace a file, so that others which are the same on disk stay."""
+    """Replace a file, so that hard links to it do not change."""
     content = file.read_bytes()
     file.unlink()
     file.write_bytes(how(content))
@@ -77,7 +77,7 @@ def rows(localspec: Localspec) -> list[dict[str, Any]]:
 
 
 def as_newer(localspec: Localspec, name: str) -> str:
-    """Let the model of that name be one that a newer version wrote; return its manifest."""
+    """Make a model look like one of a newer version; return its manifest."""
     file = folder(localspec, name) / "model.toml"
     text = file.read_text("utf-8").replace("format = 1\n", "format = 2\n") + '\n[new]\nidea = "x"\n'
     assert "format = 2" in text
@@ -85,7 +85,7 @@ def as_newer(localspec: Localspec, name: str) -> str:
     return text
 
 
-def test_an_empty_library_says_how_to_begin(fresh: Localspec) -> None:
+def test_an_empty_library_says_how_to_start(fresh: Localspec) -> None:
     found = fresh.run("list")
     assert (found.code, found.err) == (0, "")
     assert "localspec pull smollm2-135m" in found.out
@@ -93,7 +93,7 @@ def test_an_empty_library_says_how_to_begin(fresh: Localspec) -> None:
     assert fresh.run("verify", "--json").out == "[]\n"
 
 
-def test_a_model_is_listed_with_what_it_takes(localspec: Localspec, gguf: Path) -> None:
+def test_a_model_is_listed_with_its_size(localspec: Localspec, gguf: Path) -> None:
     (row,) = rows(localspec)
     assert list(row) == LIST_KEYS
     assert (row["name"], row["architecture"], row["formats"]) == (MODEL, "llama", ["openvino", "gguf"])
@@ -132,16 +132,16 @@ def test_rm_takes_yes(own: Localspec, terminal: Callable[..., Terminal]) -> None
     asked.until("[y/N]: ")
     asked.type("y\n")
     assert asked.end() == 0
-    assert f"{MODEL} is gone" in asked.shown
+    assert f"Deleted {MODEL}" in asked.shown
     assert own.names() == set()
 
 
-def test_rm_without_anybody_to_ask(with_small: Localspec) -> None:
-    with_small.run("rm", "small").refused(2, "Nobody can be asked", "`small`", "`--yes`")
+def test_rm_without_a_terminal(with_small: Localspec) -> None:
+    with_small.run("rm", "small").refused(2, "needs a confirmation", "`small`", "`--yes`")
     assert with_small.names() == {"small"}
 
 
-def test_rm_tells_the_bytes_that_are_free_now(with_small: Localspec, small: Path) -> None:
+def test_rm_prints_the_freed_bytes(with_small: Localspec, small: Path) -> None:
     (row,) = rows(with_small)
     manifest = (folder(with_small, "small") / "model.toml").stat().st_size
     found = with_small.run("rm", "small", "--json").values
@@ -150,7 +150,7 @@ def test_rm_tells_the_bytes_that_are_free_now(with_small: Localspec, small: Path
     assert with_small.names() == set()
 
 
-def test_rm_frees_only_what_no_other_model_has(with_small: Localspec, small: Path) -> None:
+def test_rm_keeps_files_that_other_models_use(with_small: Localspec, small: Path) -> None:
     found = with_small.run("import", str(small), "--name", "twin")
     assert found.code == 0
     assert "Converting" not in found.err
@@ -160,12 +160,12 @@ def test_rm_frees_only_what_no_other_model_has(with_small: Localspec, small: Pat
     assert with_small.run("verify", "twin").code == 0
     (row,) = rows(with_small)
     said = with_small.run("rm", "twin", "--yes")
-    assert f"twin is gone, {(row['bytes'] + manifest) / 1e6:.1f} MB are free" in said.out
+    assert f"Deleted twin, {(row['bytes'] + manifest) / 1e6:.1f} MB freed" in said.out
     assert f"stay in {small.resolve()}" in said.out
 
 
 @pytest.mark.parametrize("command", [("rm", "--yes"), ("verify",), ("show",)])
-def test_a_name_that_is_not_here(with_small: Localspec, command: tuple[str, ...]) -> None:
+def test_an_unknown_name(with_small: Localspec, command: tuple[str, ...]) -> None:
     with_small.run(*command, "smal").refused(1, "`smal` is not in the library", "`small`")
 
 
@@ -195,7 +195,7 @@ HARM: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
 
 
 @pytest.mark.parametrize("how", HARM)
-def test_what_is_wrong_is_named_and_left_alone(with_small: Localspec, small: Path, how: str) -> None:
+def test_wrong_files_are_named_and_left_alone(with_small: Localspec, small: Path, how: str) -> None:
     with_small.run("import", str(small), "--name", "other", "--copy")
     name, change, said = HARM[how]
     file = folder(with_small, "small") / name
@@ -214,12 +214,12 @@ def test_what_is_wrong_is_named_and_left_alone(with_small: Localspec, small: Pat
     assert {path: path.read_bytes() for path in with_small.home.rglob("*") if path.is_file()} == before
 
 
-def test_a_model_that_is_not_whole_is_not_listed_and_that_is_said(with_small: Localspec) -> None:
+def test_an_incomplete_model_is_reported_and_not_listed(with_small: Localspec) -> None:
     (folder(with_small, "small") / BIN).unlink()
     found = with_small.run("list", "--json")
     assert (found.code, found.out) == (0, "[]\n")
-    assert found.err == "small is not whole: localspec verify small\n"
-    with_small.run("show", "small").refused(1, "`small` is not whole", "localspec verify small")
+    assert found.err == "small is incomplete: localspec verify small\n"
+    with_small.run("show", "small").refused(1, "`small` is incomplete", "localspec verify small")
 
 
 def test_an_imported_file_that_was_changed_or_moved(fresh: Localspec, small: Path, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_gguf_is_imported_and_chats(fresh: Localspec, gguf: Path) -> None:
     assert fresh.names() == {"coder"}
 
 
-def test_a_copy_needs_the_file_no_more(fresh: Localspec, small: Path, tmp_path: Path) -> None:
+def test_a_copy_does_not_need_the_original(fresh: Localspec, small: Path, tmp_path: Path) -> None:
     path = Path(shutil.copy(small, tmp_path / "mine.gguf"))
     values = fresh.run("import", str(path), "--name", "mine", "--copy", "--json").values
     assert (values["name"], values["elsewhere"]) == ("mine", 0)
@@ -299,12 +299,12 @@ def test_a_hugging_face_folder(with_small: Localspec, tmp_path: Path, copy: bool
         (MODEL, "is a name of the catalogue"),
     ],
 )
-def test_names_that_cannot_be_given(with_small: Localspec, small: Path, name: str, said: str) -> None:
+def test_invalid_names_for_an_import(with_small: Localspec, small: Path, name: str, said: str) -> None:
     with_small.run("import", str(small), "--name", name).refused(2, said)
     assert with_small.names() == {"small"}
 
 
-def test_paths_that_are_no_model(fresh: Localspec, tmp_path: Path) -> None:
+def test_paths_without_a_model(fresh: Localspec, tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("these are notes, not a model")
     (tmp_path / "empty").mkdir()
@@ -320,7 +320,7 @@ def test_paths_that_are_no_model(fresh: Localspec, tmp_path: Path) -> None:
     assert fresh.names() == set()
 
 
-def test_the_template_is_printed_as_it_is(localspec: Localspec) -> None:
+def test_the_template_is_printed_unchanged(localspec: Localspec) -> None:
     kept = (folder(localspec, MODEL) / "chat_template.jinja").read_text("utf-8")
     assert localspec.run("show", MODEL, "--template").out == kept
     assert localspec.run("show", MODEL, "--template", "--json").values == {"template": kept}
@@ -339,7 +339,7 @@ def test_a_newer_manifest_is_neither_broken_nor_touched(with_small: Localspec, s
     assert listed.err == "small was written by a newer localspec: localspec show small\n"
     checked = with_small.run("verify")
     assert checked.code == 0
-    assert "small: not checked, a newer localspec wrote it\n" in checked.out
+    assert "small: not checked, written by a newer localspec\n" in checked.out
     with_small.run("import", str(small), "--name", "small").refused(2, "`small` already")
     assert (folder(with_small, "small") / "model.toml").read_text("utf-8") == text
 
@@ -369,7 +369,7 @@ def test_a_list_of_many_models_reads_each_manifest_once_and_nothing_else(fresh: 
     assert opened == {str(folder(fresh, name) / "model.toml"): 1 for name in names}
 
 
-def test_a_newer_model_is_not_replaced_by_whoever_wants_to_use_it(with_small: Localspec) -> None:
+def test_a_newer_model_is_never_replaced(with_small: Localspec) -> None:
     text = as_newer(with_small, "small")
     for command in (("chat", "small", "hi"), ("rm", "small", "--yes")):
         with_small.run(*command).refused(1, "`small` was written by a newer localspec", "--upgrade")
@@ -379,7 +379,7 @@ def test_a_newer_model_is_not_replaced_by_whoever_wants_to_use_it(with_small: Lo
     assert (folder(with_small, MODEL) / "model.toml").read_text("utf-8") == text
 
 
-def test_a_model_that_is_not_whole_can_be_removed(with_small: Localspec) -> None:
+def test_an_incomplete_model_can_be_removed(with_small: Localspec) -> None:
     (folder(with_small, "small") / BIN).unlink()
     assert with_small.run("rm", "small", "--json").values["freed"] > 0
     assert with_small.names() == set()

@@ -13,7 +13,7 @@ from typing import Any
 import loopback
 import pytest
 import tiny
-from command import COMMAND, IN_LITTLE_ROOM, SECONDS, Localspec, Ran, Terminal
+from command import COMMAND, WITH_FILE_LIMIT, SECONDS, Localspec, Ran, Terminal
 from loopback import Trouble
 
 DEAD = "http://127.0.0.1:9"
@@ -21,7 +21,7 @@ DEAD = "http://127.0.0.1:9"
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[loopback.Hub]:
-    """A hub that has Qwen3 8B in its forms, and its draft; each tiny."""
+    """A hub with tiny versions of Qwen3 8B in every format, and of its draft."""
     gguf = tiny.write_gguf(tiny.make("llama", "Q8_0"), tmp_path / "q4.gguf").read_bytes()
     with loopback.serving_hub() as found:
         found.repositories = {
@@ -68,9 +68,9 @@ def test_a_model_and_its_draft(pull: Puller) -> None:
     assert all((models / name / "model.toml").is_file() for name in names)
     said = found.err.splitlines()
     size = sum(map(len, pull.hub.repositories["OpenVINO/Qwen3-8B-int4-ov"].values())) / 1e3
-    takes = f"Qwen3 8B from hf:OpenVINO/Qwen3-8B-int4-ov; {size:.1f} kB to fetch of {size:.1f} kB, "
+    takes = f"Qwen3 8B from hf:OpenVINO/Qwen3-8B-int4-ov; downloading {size:.1f} kB of {size:.1f} kB, "
     assert said[0].startswith(takes)
-    assert said[0].endswith(" are free; about 5.6 GB of memory when it runs")
+    assert said[0].endswith(" free; needs about 5.6 GB of memory to run")
     assert said[1:3] == ["Downloading OpenVINO/Qwen3-8B-int4-ov", "Checking openvino_model.bin"]
     files = [len(pull.hub.repositories[f"OpenVINO/Qwen3-{one}-int4-ov"]) for one in ("8B", "0.6B")]
     assert len(pull.hub.asked) == sum(files) + 2  # a question and the files of each, and nothing else
@@ -81,7 +81,7 @@ def test_a_model_and_its_draft(pull: Puller) -> None:
     assert (online.code, online.out, online.err) == (0, found.out, "")
 
 
-def test_json_says_what_is_here(pull: Puller) -> None:
+def test_json_lists_the_downloaded_models(pull: Puller) -> None:
     [found] = json.loads(pull("qwen3-8b:int8", "--json").out)
     assert found["name"] == "qwen3-8b-int8"
     assert found["source"].startswith("hf:OpenVINO/Qwen3-8B-int8-ov@")
@@ -102,15 +102,19 @@ def test_a_chosen_format_is_not_converted(pull: Puller, format: str, formats: li
     assert listed["formats"] == formats
 
 
-def test_a_repository_of_the_hub_says_what_it_takes(pull: Puller) -> None:
+def test_the_size_of_a_download_is_shown(pull: Puller) -> None:
     found = pull("hf:Qwen/Qwen3-8B-GGUF", "--json")
     assert found.code == 0, found.err
     size = len(pull.hub.repositories["Qwen/Qwen3-8B-GGUF"]["Qwen3-8B-Q4_K_M.gguf"])
     first = found.err.splitlines()[0]
-    assert first.startswith(f"hf:Qwen/Qwen3-8B-GGUF; {size / 1e6:.1f} MB to fetch of {size / 1e6:.1f} MB, ")
+    assert first.startswith(
+        f"hf:Qwen/Qwen3-8B-GGUF; downloading {size / 1e6:.1f} MB of {size / 1e6:.1f} MB, "
+    )
 
 
-def test_a_bar_tells_speed_and_time_left(pull: Puller, terminal: Callable[..., Terminal]) -> None:
+def test_a_progress_bar_shows_speed_and_remaining_time(
+    pull: Puller, terminal: Callable[..., Terminal]
+) -> None:
     pull.hub.piece, pull.hub.pause = 20_000, 0.2
     shown = terminal(pull.localspec, "pull", "qwen3-8b", **pull.variables)
     shown.until("Downloading OpenVINO/Qwen3-8B-int4-ov")
@@ -119,7 +123,7 @@ def test_a_bar_tells_speed_and_time_left(pull: Puller, terminal: Callable[..., T
     assert shown.end() == 0
 
 
-def test_two_at_once_fetch_once(pull: Puller) -> None:
+def test_two_processes_download_once(pull: Puller) -> None:
     pull.hub.piece, pull.hub.pause = 20_000, 0.2
     first = pull.start("qwen3-8b")
     while not pull.hub.downloads():
@@ -134,7 +138,7 @@ def test_two_at_once_fetch_once(pull: Puller) -> None:
     assert len(paths) == len(set(paths))
 
 
-def test_ctrl_c_keeps_what_came(pull: Puller) -> None:
+def test_ctrl_c_keeps_the_partial_download(pull: Puller) -> None:
     pull.hub.piece, pull.hub.pause = 20_000, 0.2
     process = pull.start("qwen3-8b")
     while pull.hub.sent < 100_000:
@@ -161,7 +165,7 @@ def test_a_busy_hub(pull: Puller) -> None:
     assert f"`{host}` is asked too often (429); asking again in 1 s, 4 more times\n" in found.err
 
 
-def test_a_hub_that_is_down_for_a_moment(pull: Puller) -> None:
+def test_a_hub_that_is_briefly_down(pull: Puller) -> None:
     pull.hub.troubles += [Trouble(503, path="/resolve/")]
     pull.hub.stalled = 3
     found = pull("qwen3-8b", HF_HUB_DOWNLOAD_TIMEOUT="1")
@@ -178,7 +182,7 @@ def test_a_wrong_digest(pull: Puller) -> None:
     assert pull("qwen3-8b").code == 0
 
 
-def test_who_may_not(pull: Puller, tmp_path: Path) -> None:
+def test_a_forbidden_repository(pull: Puller, tmp_path: Path) -> None:
     name = "OpenVINO/Qwen3-8B-int4-ov"
     pull.hub.gated.add(name)
     page = f"{pull.hub.url}/{name}"
@@ -190,7 +194,7 @@ def test_who_may_not(pull: Puller, tmp_path: Path) -> None:
     pull(f"hf:{name}").refused(1, "the token of `hf auth login` has no access", page)
 
 
-def test_where_nothing_is(pull: Puller, tmp_path: Path) -> None:
+def test_a_missing_repository(pull: Puller, tmp_path: Path) -> None:
     pull("hf:o/none").refused(1, "Unknown repository `o/none`", "Check the spelling")
     cache = str(tmp_path / "hub cache")
     pull("hf:o/none", "--offline").refused(1, f"is not in the cache `{cache}`", "Leave out `--offline`")
@@ -208,12 +212,12 @@ def test_where_nothing_is(pull: Puller, tmp_path: Path) -> None:
         ("qwen3-8", 1, "Unknown model `qwen3-8`", "Did you mean `qwen3-8b`"),
     ],
 )
-def test_names_that_cannot_be(pull: Puller, name: str, code: int, said: str, hint: str) -> None:
+def test_invalid_names(pull: Puller, name: str, code: int, said: str, hint: str) -> None:
     pull(name).refused(code, said, hint)
     assert pull.hub.asked == []
 
 
-def test_options_that_cannot_be(pull: Puller) -> None:
+def test_invalid_options(pull: Puller) -> None:
     pull("qwen3-8b", "--precision", "int5").refused(2, "`--precision` is `int5`", "It takes int4, int8, fp16")
     pull("qwen3-8b", "--format", "onnx").refused(2, "`--format` is `onnx`", "It takes openvino, gguf, hf")
     pull("llama-3.2-1b", "--format", "openvino").refused(2, "No openvino build of", "Available: gguf")
@@ -232,7 +236,7 @@ def test_a_data_folder_that_cannot_be_written(pull: Puller, tmp_path: Path) -> N
 
 
 def test_a_disk_that_fills_up(pull: Puller) -> None:
-    found = pull("qwen3-8b", before=(*COMMAND[:1], "-c", IN_LITTLE_ROOM, "100000"))
+    found = pull("qwen3-8b", before=(*COMMAND[:1], "-c", WITH_FILE_LIMIT, "100000"))
     found.refused(1, "takes no file so large", "HF_HUB_CACHE")
     assert pull.localspec.names() == set()
     assert pull("qwen3-8b").code == 0

@@ -1,4 +1,4 @@
-"""`localspec show` on the real SmolLM2, and on a name that is not here."""
+"""`localspec show` with the real SmolLM2, and with an unknown name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_model_is_described(localspec: Localspec) -> None:
     assert "openvino_model.bin" in told.out
 
 
-def test_a_name_that_is_not_here_has_near_ones(localspec: Localspec) -> None:
+def test_an_unknown_name_gets_suggestions(localspec: Localspec) -> None:
     found = localspec.run("show", "smollm2-135")
     assert found.code == 1
     assert "`smollm2-135` is not in the library" in found.err
