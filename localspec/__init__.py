@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from localspec.api import Model, load
-    from localspec.chat import AnswerStream, Chat
+    from localspec.chat import Chat
     from localspec.core.stats import Stats
     from localspec.errors import LocalspecError
     from localspec.runtime.generation import Answer
+    from localspec.runtime.streaming import AnswerStream
 
 __all__ = ["Answer", "AnswerStream", "Chat", "LocalspecError", "Model", "Stats", "load"]
 
@@ -20,7 +21,7 @@ _modules.setdefault("openvino_telemetry", None)
 
 _PLACES = {
     "Answer": "runtime.generation",
-    "AnswerStream": "chat",
+    "AnswerStream": "runtime.streaming",
     "Chat": "chat",
     "LocalspecError": "errors",
     "Model": "api",

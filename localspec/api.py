@@ -8,12 +8,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from localspec.chat import AnswerStream, Chat, Message, sampling_of
+from localspec.chat import Chat, Message, sampling_of
 from localspec.errors import PromptError
 from localspec.library import Library, Progress, Silent
 from localspec.output import grammar as grammars
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Answer, Runtime
+from localspec.runtime.streaming import AnswerStream
 
 GIGABYTE = 10**9
 SAMPLING = (

@@ -20,12 +20,14 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 EXACTNESS = (ROOT / "docs" / "exactness.md").read_text("utf-8")
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-NAMES_OF_OTHERS = {"--install-completion", "--quiet"}
+OPTIONS_OF_TYPER = {"--install-completion", "--quiet"}
 
 
 def shown() -> list[list[str]]:
     """Return the words of every localspec command in the README's blocks, without comments."""
-    blocks = re.findall(r"^```\n(.*?)^```", README, re.S | re.M)
+    blocks = [
+        text for language, text in re.findall(r"^```(\w*)\n(.*?)^```", README, re.S | re.M) if not language
+    ]
     lines = [part for block in blocks for line in block.splitlines() for part in re.split(r"&&|\|", line)]
     words = [shlex.split(line, comments=True) for line in lines if "localspec" in line]
     return [found[1:] for found in words if found[:1] == ["localspec"]]
@@ -42,7 +44,7 @@ def test_there_are_commands_to_check() -> None:
 @pytest.mark.parametrize("words", shown(), ids=" ".join)
 def test_a_shown_command_exists_with_its_options(words: list[str]) -> None:
     if words[0].startswith("-"):
-        assert words[0] in NAMES_OF_OTHERS
+        assert words[0] in OPTIONS_OF_TYPER
         return
     assert words[0] in COMMANDS
     given = [word for word in words if word.startswith("--")]

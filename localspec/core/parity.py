@@ -16,10 +16,8 @@ from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Row, shared_prefix
 
 # By how much the logits of two pass widths may differ. An engine with int8 activations rounds a single token
-# and several tokens differently: the largest gap seen at a difference is 0.32. Without that rounding only the
-# float16 KV cache differs.
+# and several tokens differently: the largest gap seen at a difference is 0.32.
 ROUNDED = 0.5
-UNROUNDED = 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,18 +71,21 @@ class OpenVino(Engine):
         self._mapped: list[Any] = []
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
         self.context = context_length(model)
-        own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
         try:
             settings = self.place.settings(precision, kv, group, self.weighs(model))
-            if exit or hidden:
-                self.parts = [
-                    core.compile_model(part, self.device, settings | own) for part in self._cut(exit)
-                ]
-            else:
-                self.parts = [self._plain(core, settings, own)]
+            self.parts = self._compile(core, settings, threads, exit, hidden)
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
         self.vocab = int(self.parts[-1].output("logits").partial_shape[-1].get_length())
+
+    def _compile(
+        self, core: Any, settings: dict[str, str], threads: int, exit: int, hidden: bool
+    ) -> list[Any]:
+        """Return the compiled graph, in parts if it has an exit."""
+        own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
+        if exit or hidden:
+            return [core.compile_model(part, self.device, settings | own) for part in self._cut(exit)]
+        return [self._plain(core, settings, own)]
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
