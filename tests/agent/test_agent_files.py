@@ -185,7 +185,7 @@ def test_protected_paths_are_not_written(files: Files, root: Path, path: str) ->
 def test_a_failed_write_keeps_the_old_file(files: Files, root: Path) -> None:
     with pytest.raises(ToolFailed, match="cannot be written"):
         files.write_file("src/a.py", "lone \ud800 surrogate")
-    with pytest.raises(ToolFailed, match="is no path: File name too long"):
+    with pytest.raises(ToolFailed, match="is not a path: File name too long"):
         files.write_file("n" * 300, "x")
     assert (root / "src" / "a.py").read_text() == "one\ntwo\nthree\n"
     assert [path.name for path in (root / "src").iterdir()] == ["a.py"]

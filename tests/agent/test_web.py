@@ -101,7 +101,7 @@ def test_a_huge_page_is_shortened(site: str) -> None:
     ("path", "said"),
     [
         ("/none", "answers 404 Not Found"),
-        ("/image", "is no text but image/png"),
+        ("/image", "is not text but image/png"),
         ("/odd", "cannot be fetched: unknown encoding"),
         ("/round", "answers 302"),
         ("/far", "is moved to `http://localhost:"),

@@ -85,8 +85,8 @@ def measured(own: LocalspecBackend, home: Path) -> tuple[runner.BenchRun, list[B
         runtime.engines,
     )
     assert guessing.engine is runtime.engine
-    racing: list[Backend] = [own, LocalspecBackend("ngram", guessing)]
-    return run(own, *racing[1:]), racing
+    backends: list[Backend] = [own, LocalspecBackend("ngram", guessing)]
+    return run(own, *backends[1:]), backends
 
 
 def test_every_backend_answers_every_turn(
@@ -298,4 +298,4 @@ def test_an_earlier_repetition_does_not_help(home: Path) -> None:
     prompt = runner.encoded(loaded.model, ["Name three rivers."], [], None)
     found = [copying.answer(prompt, 24, fresh=True) for _ in range(3)]
     assert len({tuple(one.token_ids) for one in found}) == 1
-    assert all(one.accepted < 12 for one in found)  # with the first answer at hand nearly all would be accepted
+    assert all(one.accepted < 12 for one in found)  # nearly all, with the first answer at hand

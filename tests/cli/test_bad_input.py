@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from command import WITH_FILE_LIMIT, MODEL, Localspec
+from command import MODEL, WITH_FILE_LIMIT, Localspec
 
 LIMIT = ("--max-tokens", "3")
 

@@ -257,7 +257,7 @@ def _text(file: Path, shown: str) -> str:
         with file.open(encoding="utf-8", newline="") as source:
             return source.read()
     except UnicodeDecodeError:
-        raise ToolFailed(f"`{shown}` is no text: {file.stat().st_size:,} bytes of something else") from None
+        raise ToolFailed(f"`{shown}` is not text: {file.stat().st_size:,} bytes of something else") from None
     except OSError as error:
         raise ToolFailed(f"`{shown}` cannot be read: {error.strerror}") from None
 

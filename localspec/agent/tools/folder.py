@@ -31,7 +31,7 @@ class Folder:
             place = (self.root / path).resolve()
             place.exists()  # raises for a name that is too long
         except (OSError, ValueError, RuntimeError) as error:
-            raise ToolFailed(f"`{path}` is no path: {getattr(error, 'strerror', error)}") from None
+            raise ToolFailed(f"`{path}` is not a path: {getattr(error, 'strerror', error)}") from None
         if not place.is_relative_to(self.root):
             raise ToolFailed(f"`{path}` is outside the folder", "Paths are relative to the folder")
         return place
@@ -42,7 +42,7 @@ class Folder:
         if place.is_dir():
             raise ToolFailed(f"`{path}` is a folder")
         if place.exists() and not place.is_file():
-            raise ToolFailed(f"`{path}` is no file")
+            raise ToolFailed(f"`{path}` is not a file")
         protected = VERSION_CONTROL.intersection(place.relative_to(self.root).parts)
         if protected:
             raise ToolFailed(f"`{path}` is in `{protected.pop()}`, which is not written by hand")

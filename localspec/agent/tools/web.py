@@ -50,7 +50,7 @@ def fetch_url(url: Annotated[str, "address that begins with http:// or https://"
 def _fetch_text(url: str, end: float) -> str:
     try:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise ToolFailed(f"`{url}` is no http address")
+            raise ToolFailed(f"`{url}` is not an http address")
         request = urllib.request.Request(_escaped(url), headers={"User-Agent": "localspec"})
         with urllib.request.build_opener(_SameHost).open(request, timeout=TIMEOUT) as reply:
             kind = reply.headers.get_content_type()
@@ -62,7 +62,7 @@ def _fetch_text(url: str, end: float) -> str:
     except (OSError, ValueError, LookupError, http.client.HTTPException) as error:
         raise ToolFailed(f"`{url}` cannot be fetched: {getattr(error, 'reason', error)}") from None
     if not (kind.startswith("text/") or kind.endswith(("json", "xml", "javascript"))):
-        raise ToolFailed(f"`{url}` is no text but {kind}")
+        raise ToolFailed(f"`{url}` is not text but {kind}")
     more = f"\n(only the first {MAX_BYTES:,} bytes)" if len(content) > MAX_BYTES else ""
     content_text = shortened(visible(_PageText.of(text) if kind == "text/html" else text)) + more
     return content_text.strip() or "(the page has no text)"

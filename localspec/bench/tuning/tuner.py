@@ -163,7 +163,7 @@ class Tuner:
                 self._log.add(candidate, prompt.name, pair)
 
     def _confirm(self, candidate: Candidate) -> Ratio | None:
-        """Measure a candidate again on all prompts; return its speed-up, None if it is slower or a text differs."""
+        """Measure a candidate again on all prompts; return its speed-up, or None if it is not confirmed."""
         pairs: dict[str, list[Pair]] = {}
         count = 0
         while count < MIN_CONFIRMING_PAIRS or (

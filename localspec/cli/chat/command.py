@@ -46,10 +46,10 @@ def chat(given: ChatOptions) -> None:
 
 def run(given: ChatOptions, text: str | None) -> None:
     """Load the model, then answer `text`, or hold a conversation when it is None."""
+    from localspec.api import load_choice
     from localspec.cli.talk import attach, loop
     from localspec.cli.talk.state import Talk
     from localspec.library import Library, Terminal
-    from localspec.runtime.generation import Runtime
     from localspec.state.conversations import Sessions
 
     constraint = given.constraint()
@@ -60,9 +60,7 @@ def run(given: ChatOptions, text: str | None) -> None:
     name, saved_model, messages = sessions.found(given.session, latest=given.continue_latest)
     model = given.model or saved_model or DEFAULT_MODEL
     with Terminal() as progress:
-        runtime = Runtime.load(
-            model, choice, library, progress, prompt_cache_bytes=int(1e9 * given.prompt_cache)
-        )
+        runtime = load_choice(model, choice, library, progress, int(1e9 * given.prompt_cache)).runtime
     for file in files:
         describe_file(file, runtime)
     conversation = make_chat(runtime, given, constraint)

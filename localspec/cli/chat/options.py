@@ -183,10 +183,7 @@ class ChatOptions:
         return read_grammar(self.grammar) if self.grammar else None
 
     def parts(self, constraint: str | None) -> Choice:
-        """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting.
-
-        A tuned setting takes their place only when none was chosen.
-        """
+        """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting."""
         from localspec.chat import sampling_of
         from localspec.runtime.choice import STANDARD, Choice
 
@@ -200,7 +197,6 @@ class ChatOptions:
             self.threads,
             self.decoding,
         )
-        choice = replace(choice, tuned=choice == Choice())
         choice.check()
         if choice.decoding != STANDARD:
             self._check_decoding(constraint)

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown
     from rich.syntax import Syntax
 
-MAX_HEIGHT = (
-    0.8  # of the screen: a block that has scrolled off cannot be redrawn, so a tall one is drawn early
-)
+MAX_HEIGHT = 0.8  # of the screen; a taller block is drawn early, before it scrolls out of reach
 SYNC_BEGIN, SYNC_END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output: terminals show it at once
 THEME = "ansi_dark"
 

@@ -13,7 +13,7 @@ from typing import Any
 import loopback
 import pytest
 import tiny
-from command import COMMAND, WITH_FILE_LIMIT, SECONDS, Localspec, Ran, Terminal
+from command import COMMAND, SECONDS, WITH_FILE_LIMIT, Localspec, Ran, Terminal
 from loopback import Trouble
 
 DEAD = "http://127.0.0.1:9"
