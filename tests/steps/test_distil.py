@@ -83,10 +83,10 @@ def test_a_draft_learns_from_its_target(
 ) -> None:
     draft, lines = learner(gguf), []
     frozen = {name: value.clone() for name, value in draft.state_dict().items() if ".layers." not in name}
-    lesson = TrainingPlan(seconds=1e9, steps=60, rate=3e-3, batch=8)
-    taught = distil(teacher, draft, texts[8:], texts[:8], lesson, tmp_path / "state.pt", lines.append)
-    assert taught.after > taught.before + 0.05
-    assert acceptance(draft, texts[:8]) == pytest.approx(taught.after)  # the best values are in it
+    plan = TrainingPlan(seconds=1e9, steps=60, rate=3e-3, batch=8)
+    result = distil(teacher, draft, texts[8:], texts[:8], plan, tmp_path / "state.pt", lines.append)
+    assert result.after > result.before + 0.05
+    assert acceptance(draft, texts[:8]) == pytest.approx(result.after)  # the best values are in it
     assert all(torch.equal(draft.state_dict()[name], value) for name, value in frozen.items())
     assert any("Acceptance rate" in line for line in lines)
 
@@ -96,16 +96,16 @@ def test_a_harmful_training_leaves_the_draft_unchanged(
 ) -> None:
     draft = learner(gguf)
     before = {name: value.clone() for name, value in draft.state_dict().items()}
-    lesson = TrainingPlan(seconds=1e9, steps=6, rate=10.0, batch=8)
-    taught = distil(teacher, draft, texts[8:], texts[:8], lesson, tmp_path / "state.pt", lambda line: None)
-    assert taught.after == taught.before
+    plan = TrainingPlan(seconds=1e9, steps=6, rate=10.0, batch=8)
+    result = distil(teacher, draft, texts[8:], texts[:8], plan, tmp_path / "state.pt", lambda line: None)
+    assert result.after == result.before
     assert all(torch.equal(draft.state_dict()[name], value) for name, value in before.items())
 
 
 def test_a_killed_training_resumes(
     gguf: Path, teacher: Any, texts: list[TargetText], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, lesson = tmp_path / "state.pt", TrainingPlan(seconds=1e9, steps=30, rate=1e-3, batch=8)
+    state, plan = tmp_path / "state.pt", TrainingPlan(seconds=1e9, steps=30, rate=1e-3, batch=8)
     looks = 0
 
     def killed(model: Any, some: list[TargetText]) -> float:
@@ -118,12 +118,12 @@ def test_a_killed_training_resumes(
     with monkeypatch.context() as patch:
         patch.setattr(distil_module, "acceptance", killed)
         with pytest.raises(KeyboardInterrupt):
-            distil(teacher, learner(gguf), texts[8:], texts[:8], lesson, state, lambda line: None)
+            distil(teacher, learner(gguf), texts[8:], texts[:8], plan, state, lambda line: None)
     steps = torch.load(state, weights_only=True)["counters"][1]
     lines: list[str] = []
-    taught = distil(teacher, learner(gguf), texts[8:], texts[:8], lesson, state, lines.append)
+    result = distil(teacher, learner(gguf), texts[8:], texts[:8], plan, state, lines.append)
     assert lines[0] == f"Resuming after {steps} steps"
-    assert taught.steps > steps
+    assert result.steps > steps
     assert not list(tmp_path.glob("*.partial"))
 
 
@@ -139,13 +139,13 @@ def test_a_full_gpu_gets_smaller_batches_with_a_message(
 
     monkeypatch.setattr(distil_module, "_logits", full)
     lines: list[str] = []
-    lesson = TrainingPlan(seconds=1e9, steps=3, rate=1e-3, batch=8)
-    taught = distil(teacher, learner(gguf), texts[8:], texts[:8], lesson, tmp_path / "state.pt", lines.append)
+    plan = TrainingPlan(seconds=1e9, steps=3, rate=1e-3, batch=8)
+    result = distil(teacher, learner(gguf), texts[8:], texts[:8], plan, tmp_path / "state.pt", lines.append)
     assert [line for line in lines if "GPU memory" in line] == [
         "Out of GPU memory; continuing with 4 texts at a time",
         "Out of GPU memory; continuing with 2 texts at a time",
     ]
-    assert taught.steps > 0
+    assert result.steps > 0
 
 
 def test_a_full_gpu_generates_fewer_texts_at_a_time() -> None:
