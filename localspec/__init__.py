@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from localspec.chat import Chat
     from localspec.core.stats import Stats
     from localspec.errors import LocalspecError
-    from localspec.runtime.generation import Answer
-    from localspec.runtime.streaming import AnswerStream
+    from localspec.runtime.answer import Answer, AnswerStream
 
 __all__ = ["Answer", "AnswerStream", "Chat", "LocalspecError", "Model", "Stats", "load"]
 
@@ -20,8 +19,8 @@ _modules: dict[str, Any] = sys.modules
 _modules.setdefault("openvino_telemetry", None)
 
 _PLACES = {
-    "Answer": "runtime.generation",
-    "AnswerStream": "runtime.streaming",
+    "Answer": "runtime.answer",
+    "AnswerStream": "runtime.answer",
     "Chat": "chat",
     "LocalspecError": "errors",
     "Model": "api",

@@ -12,9 +12,9 @@ from localspec.chat import Chat, Message, sampling_of
 from localspec.errors import PromptError
 from localspec.library import Library, Progress, Silent
 from localspec.output import grammar as grammars
+from localspec.runtime.answer import Answer, AnswerStream
 from localspec.runtime.choice import Choice
-from localspec.runtime.generation import Answer, Runtime
-from localspec.runtime.streaming import AnswerStream
+from localspec.runtime.generation import Runtime
 
 GIGABYTE = 10**9
 SAMPLING = (

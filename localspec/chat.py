@@ -10,8 +10,8 @@ from localspec.core.sampler import Sampling
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 from localspec.output.reasoning import OPENS, ReasoningParser, split
-from localspec.runtime.generation import Answer, Runtime
-from localspec.runtime.streaming import AnswerStream
+from localspec.runtime.answer import Answer, AnswerStream
+from localspec.runtime.generation import Runtime
 
 if TYPE_CHECKING:
     from localspec.core.types import Step

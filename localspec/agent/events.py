@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from localspec.output.tool_calls import Call
-from localspec.runtime.generation import Answer
+from localspec.runtime.answer import Answer
 
 ANSWER, MAX_STEPS, REPEATED, LENGTH = "answer", "max_steps", "repeated", "length"  # why a task finished
 

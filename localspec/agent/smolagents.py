@@ -16,8 +16,9 @@ from localspec.errors import MissingExtra, PromptError
 from localspec.library import Library, Silent
 from localspec.output import grammar
 from localspec.output.reasoning import split
+from localspec.runtime.answer import Answer
 from localspec.runtime.choice import Choice
-from localspec.runtime.generation import Answer, Runtime
+from localspec.runtime.generation import Runtime
 
 if TYPE_CHECKING:
     from smolagents import Model

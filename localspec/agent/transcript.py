@@ -11,7 +11,7 @@ from typing import IO, Any
 from localspec.agent import events as happened
 from localspec.agent.events import Event
 from localspec.errors import LocalspecError, StorageError
-from localspec.runtime.generation import Answer
+from localspec.runtime.answer import Answer
 
 
 def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str, Any] | None]]:

@@ -10,7 +10,8 @@ from localspec.cli import console
 if TYPE_CHECKING:
     from localspec.chat import Chat
     from localspec.cli.talk.attach import Attached
-    from localspec.runtime.generation import Answer, Runtime
+    from localspec.runtime.answer import Answer
+    from localspec.runtime.generation import Runtime
 
 
 def describe_file(file: Attached, runtime: Runtime) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -16,13 +16,13 @@ from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode, run_decoding
 from localspec.core.sampler import Sampler, Sampling
-from localspec.core.stats import Stats
 from localspec.core.stop import OutputProcessor
 from localspec.core.text import TextStream
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
 from localspec.library import compiled_folder
 from localspec.output.grammar import Grammar, grammar_tokenizer
+from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
 from localspec.runtime.resolution import Resolution, resolve
@@ -38,36 +38,6 @@ if TYPE_CHECKING:
     from localspec.library import Library, Progress
 
 NOTHING = "fixed:tokens=0"  # not even the tokens that a grammar forces
-
-
-@dataclass(slots=True)
-class Answer:
-    """One answer as it grows: its text, its statistics and its times in seconds.
-
-    `prompt_seconds` is the time to read the prompt except its last token; `seconds` is all time spent on the
-    answer, without that of the caller between two steps. `cached_prompt_tokens` of the prompt came from the
-    prompt cache on disk. `finish_reason` is "stop", "length" or "interrupted"; `off_reason` says why nothing
-    was drafted, None if something was. `reasoning` is what a reasoning model thought, if a chat told it
-    apart.
-    """
-
-    prompt_tokens: int
-    token_ids: list[int] = field(default_factory=list)
-    text: str = ""
-    reasoning: str = ""
-    finish_reason: str = "interrupted"
-    cached_prompt_tokens: int = 0
-    prompt_seconds: float = 0.0
-    seconds: float = 0.0
-    stats: Stats = field(default_factory=Stats)
-    off_reason: str | None = None
-    context_full: bool = False
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens per second after the prompt was read."""
-        decoding = self.seconds - self.prompt_seconds
-        return len(self.token_ids) / decoding if decoding > 0 else 0.0
 
 
 def greedy(

@@ -222,7 +222,8 @@ def test_what_does_nothing_beside_it_is_refused() -> None:
     Choice(decoding="contrastive:alpha=0.5,k=3", draft="off").check()
     for other in ({"draft": "ngram"}, {"draft_length": "fixed"}, {"verifier": "rejection"}):
         (name,) = other
-        with pytest.raises(BadValue, match=f"`--{name.replace('_', '-')}` does nothing beside `--decoding contrastive`"):
+        option = name.replace("_", "-")
+        with pytest.raises(BadValue, match=f"`--{option}` does nothing beside `--decoding contrastive`"):
             Choice(decoding="contrastive", **other).check()
 
 

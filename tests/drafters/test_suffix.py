@@ -400,7 +400,8 @@ import os, signal, sys
 from pathlib import Path
 from localspec.library import storage
 from localspec.state.answers import Store
-storage.sync_file = lambda file: (file.flush(), os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM)))
+killed = getattr(signal, "SIGKILL", signal.SIGTERM)
+storage.sync_file = lambda file: (file.flush(), os.kill(os.getpid(), killed))
 store = Store(Path(sys.argv[1]), 10_000)
 store.open(100, "")
 store.begin(1)

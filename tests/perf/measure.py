@@ -34,8 +34,9 @@ from localspec.core.decode import guesses
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Step, Verdict
 from localspec.library import Library, Terminal
+from localspec.runtime.answer import Answer
 from localspec.runtime.choice import Choice
-from localspec.runtime.generation import Answer, Runtime
+from localspec.runtime.generation import Runtime
 
 FILE = (Path(__file__).parent / "inventory.py").read_text("utf-8")
 PROMPTS = {

@@ -80,7 +80,7 @@ def test_auto_takes_a_card_that_the_model_fits_in(
     monkeypatch.setattr(accelerators, "has_nvidia_driver", lambda: True)
     monkeypatch.setattr(accelerators, "cuda_devices", lambda: [card])
     spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
-    assert (str(spec), reason) == ("torch:device=cuda:0", "NVIDIA H100 is there")
+    assert (str(spec), reason) == ("torch:device=cuda:0", "NVIDIA H100 is available")
     assert model.files_in("openvino") is None
     monkeypatch.setitem(devices.LIBRARIES, "torch", devices.EngineLibrary("json", "pytest", "export"))
     monkeypatch.setattr(accelerators, "cuda_devices", lambda: [replace(card, free=1_000_000)])

@@ -17,8 +17,9 @@ from localspec.core.types import Logits, Tokens
 from localspec.engines.openvino.engine import OpenVino, OpenVinoExportableSession
 from localspec.errors import ContextFull
 from localspec.library import Library, Silent
+from localspec.runtime.answer import Answer
 from localspec.runtime.choice import Choice
-from localspec.runtime.generation import Answer, Runtime
+from localspec.runtime.generation import Runtime
 from localspec.state import prompt_cache
 from localspec.state.prompt_cache import PromptCache
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from localspec.chat import Reply
     from localspec.cli.talk.state import Talk
     from localspec.core.types import Step
-    from localspec.runtime.generation import Answer
+    from localspec.runtime.answer import Answer
 
 SAVE_INTERVAL = 0.2  # minimum seconds between two saves of an answer in progress
 SAVE_COST_FACTOR = 20.0  # the interval is at least this many times what a save takes

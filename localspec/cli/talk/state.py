@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from localspec.cli.talk.attach import Attached
     from localspec.core.types import Step
     from localspec.library import Library
+    from localspec.runtime.answer import Answer
     from localspec.runtime.choice import Choice
-    from localspec.runtime.generation import Answer
     from localspec.state.conversations import Sessions
 
 

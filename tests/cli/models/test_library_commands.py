@@ -188,7 +188,7 @@ def test_the_real_model_is_good_until_a_bit_flips(own: Localspec) -> None:
 
 HARM: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     "flipped": (GRAPH, flipped, "has the sha256 "),
-    "short": (BIN, lambda content: content[:-9], "bytes, not "),
+    "short": (BIN, lambda content: content[:-9], "bytes, expected "),
     "missing": ("tokenizer.json", None, "is missing"),
     "manifest": ("model.toml", lambda content: content[: len(content) // 2], "is missing or damaged"),
 }

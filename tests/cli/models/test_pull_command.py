@@ -161,8 +161,8 @@ def test_a_busy_hub(pull: Puller) -> None:
     pull.hub.troubles += [Trouble(429, {"Retry-After": "1"}), Trouble(429, {"Retry-After": "900"})]
     host = pull.hub.url.removeprefix("http://")
     found = pull("hf:OpenVINO/Qwen3-8B-int4-ov")
-    found.refused(1, f"`{host}` is asked too often (429)", "wants 900 seconds", "Try again in 900 seconds")
-    assert f"`{host}` is asked too often (429); asking again in 1 s, 4 more times\n" in found.err
+    found.refused(1, f"Rate limited by `{host}` (429)", "retry after 900 seconds", "Try again in 900 seconds")
+    assert f"Rate limited by `{host}` (429); retrying in 1 s, 4 retries left\n" in found.err
 
 
 def test_a_hub_that_is_briefly_down(pull: Puller) -> None:
@@ -170,8 +170,8 @@ def test_a_hub_that_is_briefly_down(pull: Puller) -> None:
     pull.hub.stalled = 3
     found = pull("qwen3-8b", HF_HUB_DOWNLOAD_TIMEOUT="1")
     assert found.code == 0, found.err
-    assert "answered 503; asking again in 1 s" in found.err
-    assert "sent nothing for 1 seconds; asking again in" in found.err
+    assert "returned status 503; retrying in 1 s" in found.err
+    assert "sent nothing for 1 seconds; retrying in" in found.err
 
 
 def test_a_wrong_digest(pull: Puller) -> None:
@@ -187,7 +187,7 @@ def test_a_forbidden_repository(pull: Puller, tmp_path: Path) -> None:
     pull.hub.gated.add(name)
     page = f"{pull.hub.url}/{name}"
     pull(f"hf:{name}").refused(
-        1, "no token to ask for it with", f"Accept its terms at {page}", "hf auth login"
+        1, "requires an access token", f"Accept its terms at {page}", "hf auth login"
     )
     pull(f"hf:{name}", HF_TOKEN="hf_abc").refused(1, "the token of `HF_TOKEN` has no access", page)
     (tmp_path / "no token").write_text("hf_login")

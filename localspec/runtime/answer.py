@@ -1,16 +1,47 @@
-"""The text of an answer as a stream."""
+"""An answer as it grows, and its text as a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from localspec.core.stats import Stats
 from localspec.output.reasoning import OutputPiece, ReasoningParser
 
 if TYPE_CHECKING:
     from localspec.core.types import Step
-    from localspec.runtime.generation import Answer
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer as it grows: its text, its statistics and its times in seconds.
+
+    `prompt_seconds` is the time to read the prompt except its last token; `seconds` is all time spent on the
+    answer, without that of the caller between two steps. `cached_prompt_tokens` of the prompt came from the
+    prompt cache on disk. `finish_reason` is "stop", "length" or "interrupted"; `off_reason` says why nothing
+    was drafted, None if something was. `reasoning` is what a reasoning model thought, if a chat told it
+    apart.
+    """
+
+    prompt_tokens: int
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    reasoning: str = ""
+    finish_reason: str = "interrupted"
+    cached_prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    seconds: float = 0.0
+    stats: Stats = field(default_factory=Stats)
+    off_reason: str | None = None
+    context_full: bool = False
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens per second after the prompt was read."""
+        decoding = self.seconds - self.prompt_seconds
+        return len(self.token_ids) / decoding if decoding > 0 else 0.0
 
 
 class AnswerStream:
