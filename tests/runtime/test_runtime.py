@@ -85,7 +85,7 @@ def test_auto_takes_a_card_that_the_model_fits_in(
     monkeypatch.setitem(devices.LIBRARIES, "torch", devices.EngineLibrary("json", "pytest", "export"))
     monkeypatch.setattr(accelerators, "cuda_devices", lambda: [replace(card, free=1_000_000)])
     spec, reason, model = find_engine(str(gguf), Choice(), library, Silent())
-    assert (str(spec), reason) == ("openvino", "an NVIDIA card is there, and the model does not fit")
+    assert (str(spec), reason) == ("openvino", "an NVIDIA card is present, but the model does not fit")
     assert model.files_in("openvino")
 
 
