@@ -12,7 +12,7 @@ from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.stats import Stats
 from localspec.core.stop import OutputProcessor
-from localspec.core.types import Guess, Logits, Tokens, Verdict
+from localspec.core.types import Guess, Logits, Step, Tokens, Verdict
 from localspec.draft_length.fixed import Fixed
 from localspec.drafters.draft_model import ModelDraft
 from localspec.drafters.none import NoDraft
@@ -132,7 +132,7 @@ def test_an_answer_left_early_leaves_the_cursor_good_for_another(ask: Ask, read:
     )
     for _ in range(read):
         next(steps)
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
     fresh = Cursor(TOY.session())
     assert ask(target, drafter).tokens == ask(fresh, NoDraft(fresh)).tokens
 
@@ -145,6 +145,57 @@ def test_an_interrupted_drafter_is_good_for_another_answer(ask: Ask, monkeypatch
         with pytest.raises(KeyboardInterrupt):
             ask(target, drafter)
     assert ask(target, drafter).tokens == ask(target).tokens
+
+
+class Noting(Eager):
+    """Notes when an answer begins and ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def begin(self, prompt: Tokens) -> None:
+        self.events.append(f"begin after {len(prompt)}")
+
+    def end(self) -> None:
+        self.events.append("end")
+
+
+class NotingPolicy(Fixed):
+    """Notes the same, and each step."""
+
+    def __init__(self) -> None:
+        super().__init__(tokens=2)
+        self.events: list[str] = []
+
+    def begin(self, prompt: Tokens) -> None:
+        self.events.append(f"begin after {len(prompt)}")
+
+    def learn(self, last: Step) -> None:
+        self.events.append(f"learn {last.drafted}")
+        assert [proposal.taken for proposal in last.proposals].count(True) == last.drafted
+
+    def end(self) -> None:
+        self.events.append("end")
+
+
+@pytest.mark.parametrize("how", ["finished", "left", "interrupted"])
+def test_every_answer_begins_and_ends_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, drafter, policy = Cursor(TOY.session()), Noting(), NotingPolicy()
+    processor = OutputProcessor(Silence(), max_new_tokens=3)
+    steps = decode([1, 2, 3], target, drafter, policy, Exact(), Sampler(Sampling()), processor)
+    if how == "finished":
+        assert list(steps)[-1].finish == "length"
+    elif how == "left":
+        next(steps)
+        steps.close()
+    else:
+        monkeypatch.setattr(target, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(steps)
+    assert drafter.events == ["begin after 3", "end"]
+    assert (policy.events[0], policy.events[-1]) == ("begin after 3", "end")
+    assert all(event.startswith("learn") for event in policy.events[1:-1])
 
 
 def interrupted(tokens: Tokens, rows: int = 1) -> None:
