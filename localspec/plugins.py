@@ -46,7 +46,7 @@ SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False,
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a part's option means, and the numbers or words it takes."""
+    """The meaning of a part's option, and the numbers or words it takes."""
 
     help: str
     least: float | None = None

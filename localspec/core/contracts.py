@@ -177,7 +177,7 @@ class Drafter(ABC):
         """End the answer."""
 
 
-class Walk(Protocol):
+class CopyWalk(Protocol):
     """A position in the texts that a CopyingDrafter has seen."""
 
     def go(self, token: int, *, copied: bool = False) -> None:
@@ -191,11 +191,11 @@ class CopyingDrafter(Drafter):
     """
 
     @abstractmethod
-    def walk(self, tokens: Tokens) -> Walk:
+    def walk(self, tokens: Tokens) -> CopyWalk:
         """Take in `tokens` and return the position after them."""
 
     @abstractmethod
-    def guess(self, walk: Walk) -> Guess | None:
+    def guess(self, walk: CopyWalk) -> Guess | None:
         """Return the most likely token at a position, None without a long enough match."""
 
 

@@ -1,4 +1,4 @@
-"""What sessions of several engines share: a model split for early exit, and a buffer of hidden states."""
+"""Parts of sessions that engines share: a model split for early exit, and a buffer of hidden states."""
 
 from __future__ import annotations
 

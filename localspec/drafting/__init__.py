@@ -1,1 +1,1 @@
-"""What several parts know about drafts: acceptance, agreement, speed-up, pass costs, build steps."""
+"""Knowledge about drafts that parts share: acceptance, agreement, speed-up, pass costs, build steps."""

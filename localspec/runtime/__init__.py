@@ -1,1 +1,1 @@
-"""A model with its draft: what is loaded and why (resolution), and how it answers (generation)."""
+"""A model with its draft: resolution decides which parts to load, generation answers with them."""

@@ -1,4 +1,4 @@
-"""Resolution: from a model's name and a choice to what will be loaded, and why."""
+"""Resolution: from a model's name and a choice to the parts to load, and the reasons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.state import tuned
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What will be loaded for a request, and why.
+    """The parts to load for a request, and the reasons.
 
     `target` is the model on its engine, `engine_reason` why that engine. `tuned_speedup` is how many times as
     fast as the default the choice was, None if `localspec tune` did not make it. `off_reason` is why the

@@ -1,1 +1,1 @@
-"""What localspec keeps between runs: probe results, tuned settings, prompts, answers, conversations."""
+"""State kept between runs: probe results, tuned settings, prompt cache, past answers, conversations."""

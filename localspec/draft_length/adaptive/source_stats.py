@@ -1,4 +1,4 @@
-"""What one source of guesses costs, which of its guesses are accepted, and when to probe it again."""
+"""Statistics of one source of guesses: its costs, its acceptance rates, and when to probe it again."""
 
 from __future__ import annotations
 

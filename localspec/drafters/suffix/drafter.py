@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from localspec.core import contracts
-from localspec.core.contracts import CopyingDrafter
+from localspec.core.contracts import CopyingDrafter, CopyWalk
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.types import Guess, Logits, Tokens, Verdict
@@ -76,7 +75,7 @@ class SuffixDraft(CopyingDrafter):
         state = self._texts.follow(tokens)
         return Walk(self._texts.automaton, state)
 
-    def guess(self, walk: contracts.Walk) -> Guess | None:
+    def guess(self, walk: CopyWalk) -> Guess | None:
         """Return the most likely token at a position, None if the match is too short.
 
         Its confidence is count / (total + DOUBT / evidence), so a continuation seen once counts more after a

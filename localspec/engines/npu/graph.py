@@ -1,4 +1,4 @@
-"""What Intel's NPU requires of a graph: a mask within float16, and weights with one scale per row."""
+"""Requirements of Intel's NPU on a graph: a mask within float16, and weights with one scale per row."""
 
 from __future__ import annotations
 

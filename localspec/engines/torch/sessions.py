@@ -20,7 +20,7 @@ RESTART = 4  # a recurrent text is read again from its start if the new tokens a
 
 
 class TorchSession(Session):
-    """What all sessions share: the context limit, and the transfer of logits to numpy."""
+    """Shared by all sessions: the context limit, and the transfer of logits to numpy."""
 
     def __init__(self, engine: TorchModel) -> None:
         import torch
