@@ -44,9 +44,7 @@ def evaluate(artifact: Artifact, source: Model, context: Workspace, *, draft: bo
     _, perplexity_before = agreement_and_perplexity(texts, logits_reader(context.engine(source)))
     try:
         engine = context.engine_of(artifact)
-        if fault := rewind_fault(engine.session(), engine.vocab):
-            raise BrokenModel(f"The built model cannot rewind: {fault}")
-        agreement, perplexity = agreement_and_perplexity(texts, logits_reader(engine))
+        agreement, perplexity = _checked(engine, texts)
         ratio = perplexity / perplexity_before
         if not ratio <= (MAX_DRAFT_RATIO if draft else MAX_RATIO):
             raise BrokenModel(
@@ -69,6 +67,13 @@ def evaluate(artifact: Artifact, source: Model, context: Workspace, *, draft: bo
     finally:
         shutil.rmtree(compiled_folder(artifact.folder), ignore_errors=True)
     return card
+
+
+def _checked(engine: Engine, texts: Sequence[TargetText]) -> tuple[Agreement, float]:
+    """Return agreement and perplexity of an engine; raise BrokenModel if it cannot rewind."""
+    if fault := rewind_fault(engine.session(), engine.vocab):
+        raise BrokenModel(f"The built model cannot rewind: {fault}")
+    return agreement_and_perplexity(texts, logits_reader(engine))
 
 
 def logits_reader(engine: Engine) -> Callable[[Tokens], Logits]:

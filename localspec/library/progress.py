@@ -43,7 +43,7 @@ class Silent:
 
 
 class Terminal:
-    """Reports on stderr: a bar with bytes, speed and time left, or one line per step if it is no terminal.
+    """Reports on stderr: a bar with bytes, speed and time left; without a terminal, one line per step.
 
     Use it as a context manager, so that the bar is gone before an error is printed.
     """

@@ -440,7 +440,7 @@ def test_trying_the_next_source_is_reported(
         ),
         ("o/m", "No such file or folder: `o/m`", "Did you mean `hf:o/m`?"),
         ("./none.gguf", "No such file or folder: `none.gguf`", "Check the path"),
-        ("..", "There are no .safetensors files in `..`", "Give the folder of a model"),
+        ("..", "`..` has no .safetensors files", "Give the folder of a model"),
     ],
 )
 def test_unknown_names(

@@ -22,7 +22,7 @@ from localspec.formats.tensors import TensorInfo
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TEXT, LIST = 8, 9
 
-Entry = tuple[str, tuple[int, ...], int, int]  # name, shape, type number, offset in the data
+TensorEntry = tuple[str, tuple[int, ...], int, int]  # name, shape, type number, offset in the data
 
 # Far above those of real files: a damaged length must not allocate all memory.
 MAX_TEXT = 1 << 24
@@ -175,7 +175,7 @@ class _Header:
         self.at = at
         return texts
 
-    def tensor(self) -> Entry:
+    def tensor(self) -> TensorEntry:
         """Read a tensor's name, shape (rows first), type number and offset in the data."""
         name = self.text("a tensor's name")
         (dimensions,) = self.numbers("I", f"the shape of `{name}`")
@@ -191,7 +191,7 @@ class _Header:
             raise self.damaged(f"`general.alignment` is {alignment!r}")
         return -(-self.at // alignment) * alignment
 
-    def placed(self, entries: Sequence[Entry], start: int) -> dict[str, TensorInfo]:
+    def placed(self, entries: Sequence[TensorEntry], start: int) -> dict[str, TensorInfo]:
         tensors: dict[str, TensorInfo] = {}
         for name, shape, kind, offset in entries:
             if name in tensors:

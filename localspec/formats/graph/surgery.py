@@ -77,11 +77,11 @@ def trim_head(model: Any, tokens: NDArray[np.int64]) -> None:
     index[tokens] = np.arange(len(tokens), dtype=np.int32)
     edge = [np.zeros(3, np.int64), np.array([0, 0, 1], np.int64)]
     padded = ops.pad(trimmed, *map(ops.constant, edge), "constant", ops.constant(NEVER))
-    whole = ops.gather(padded, ops.constant(index), ops.constant(np.int32(2)))
+    restored = ops.gather(padded, ops.constant(index), ops.constant(np.int32(2)))
     names = logits.get_names()
-    result.input(0).replace_source_output(whole.output(0))
+    result.input(0).replace_source_output(restored.output(0))
     logits.get_tensor().set_names(set())
-    whole.output(0).get_tensor().set_names(names or {"logits"})
+    restored.output(0).get_tensor().set_names(names or {"logits"})
     model.validate_nodes_and_infer_types()
 
 

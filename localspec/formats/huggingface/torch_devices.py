@@ -12,7 +12,7 @@ import psutil
 from localspec.errors import TooLittleMemory, UnknownDevice
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+Output = TypeVar("Output")
 
 
 def find_device(name: str) -> tuple[str, Any]:
@@ -89,7 +89,7 @@ def memory_errors(device: Any, what: str) -> Iterator[None]:
         raise TooLittleMemory(what, int(needed), free) from None
 
 
-def run_in_halves(items: list[Item], run: Callable[[list[Item]], list[Result]]) -> list[Result]:
+def run_in_halves(items: list[Item], run: Callable[[list[Item]], list[Output]]) -> list[Output]:
     """Return `run(items)`; if a GPU runs out of memory, run each half of the items by itself."""
     import torch
 

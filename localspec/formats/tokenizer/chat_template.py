@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-Message = Mapping[str, Any]
+ChatMessage = Mapping[str, Any]
 
 
 class ChatTemplate:
@@ -40,7 +40,7 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         **extra: Any,
@@ -69,7 +69,7 @@ class ChatTemplate:
         return self._plain_template if self.with_tools is None else _compiled(self.with_tools)
 
 
-def _with_text(message: Message) -> dict[str, Any]:
+def _with_text(message: ChatMessage) -> dict[str, Any]:
     """Copy a message; without content, as in a bare tool call, it gets an empty text."""
     return {**message, "content": "" if message.get("content") is None else message["content"]}
 

@@ -12,7 +12,7 @@ from localspec.errors import NetworkError
 from localspec.library.download import cache
 from localspec.library.progress import Progress
 
-Result = TypeVar("Result")
+Response = TypeVar("Response")
 
 RETRIES = 4  # after the first attempt
 DELAY = 1.0  # seconds before the first retry, doubled for each further one
@@ -42,7 +42,7 @@ class RetryPolicy:
         """Allow all retries again, after some bytes were received."""
         self._left = RETRIES
 
-    def call(self, what: str, request: Callable[[], Result]) -> Result:
+    def call(self, what: str, request: Callable[[], Response]) -> Response:
         """Call `request`, with retries while the hub is rate limited or has server errors.
 
         Raises other errors of `request`, and NetworkError when the retries are used up.

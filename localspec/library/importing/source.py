@@ -132,5 +132,5 @@ class ImportSource:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """List the files of an OpenVINO folder except our manifest, which a copy gets anew."""
+    """List the files of an OpenVINO folder except our manifest, because a copy gets a new one."""
     return [path for path in folder.iterdir() if path.is_file() and path.name != manifest.FILE]

@@ -38,17 +38,17 @@ def write_texts(
     while written < max_texts and monotonic() < until:
         count = min(batch, max_texts - written)
         if prompts:
-            asked = [list(prompt) for prompt in prompts[number * batch :][:count]]
-            if not asked:
+            batch_prompts = [list(prompt) for prompt in prompts[number * batch :][:count]]
+            if not batch_prompts:
                 return
         else:
             wrappers = [chat_wrappers[(number * batch + at) % len(chat_wrappers)] for at in range(count)]
-            asked = _invent_prompts(model, wrappers, stop_tokens)
+            batch_prompts = _invent_prompts(model, wrappers, stop_tokens)
         number += 1
-        answers = _generate(model, asked, stop_tokens, MAX_ANSWER, sampled=False, keep_stop=True)
+        answers = _generate(model, batch_prompts, stop_tokens, MAX_ANSWER, sampled=False, keep_stop=True)
         texts = [
             TargetText(prompt, answer)
-            for prompt, answer in zip(asked, answers, strict=True)
+            for prompt, answer in zip(batch_prompts, answers, strict=True)
             if len(answer) >= MIN_ANSWER
         ]
         written += len(texts)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-HiddenStates = NDArray[np.floating]  # [layers + 1, tokens, width]: each layer's input, the last one's output
+LayerStates = NDArray[np.floating]  # [layers + 1, tokens, width]: each layer's input, the last one's output
 Distances = NDArray[np.float64]  # [layers + 1, layers + 1]
 
 
-def angular_distances(states: HiddenStates) -> Distances:
+def angular_distances(states: LayerStates) -> Distances:
     """Return the mean angle between the inputs of any two layers, as a share of a half turn.
 
     d(x_i, x_j) = arccos(cos(x_i, x_j)) / pi (Gromov et al. 2024, The Unreasonable Ineffectiveness of the
@@ -22,7 +22,7 @@ def angular_distances(states: HiddenStates) -> Distances:
     return np.asarray(np.arccos(np.clip(cosines, -1.0, 1.0)).mean(axis=-1) / np.pi, np.float64)
 
 
-def block_influence(states: HiddenStates) -> NDArray[np.float64]:
+def block_influence(states: LayerStates) -> NDArray[np.float64]:
     """Return how much each layer changes its input, [layers].
 
     Block influence: 1 - E[cos(x_i, x_i+1)] (Men et al. 2024, ShortGPT, eq. 1).
