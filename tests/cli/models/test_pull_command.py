@@ -207,7 +207,7 @@ def test_a_missing_repository(pull: Puller, tmp_path: Path) -> None:
     [
         ("my model", 1, "Unknown model `my model`", "hint: "),
         ("模型", 1, "Unknown model `模型`", "hint: "),
-        ("..", 1, "There are no .safetensors files in `..`", "Give the folder of a model"),
+        ("..", 1, "`..` has no .safetensors files", "Give the folder of a model"),
         ("hf:../..", 2, "`hf:../..` is not a source of models", "Write `hf:OWNER/NAME`"),
         ("qwen3-8", 1, "Unknown model `qwen3-8`", "Did you mean `qwen3-8b`"),
     ],
