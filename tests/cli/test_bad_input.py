@@ -65,7 +65,7 @@ def nothing_new(localspec: Localspec) -> Iterator[None]:
         (["chat", "--list", "--continue"], 2, ["`--list` stands alone", "`--continue`"]),
         (["chat", MODEL, "--list"], 2, ["`--list` stands alone", "`MODEL`"]),
         (["chat", MODEL, "hi", "--continue", "--session", "x"], 2, ["`--continue`", "`--session`"]),
-        (["chat", MODEL, "hi", "--continue"], 1, ["no conversation to continue"]),
+        (["chat", MODEL, "hi", "--continue"], 1, ["No conversation to continue"]),
         (["chat", MODEL, "hi", "--session", ""], 2, ["cannot be the name of a conversation"]),
         (["chat", MODEL, "hi", "--json-schema", "no.json"], 2, ["No such file: `no.json`"]),
         (["chat", MODEL, "hi", "--json-schema", "x", "--grammar", "y"], 2, ["`--json-schema`", "exclude"]),
@@ -141,7 +141,7 @@ def test_a_draft_with_a_different_vocabulary(localspec: Localspec, tmp_path: Pat
     (own.home / "models").mkdir(parents=True)
     (own.home / "models" / MODEL).symlink_to(localspec.home / "models" / MODEL)
     own.chat("hi", "--draft", f"draft_model:name={draft}", *LIMIT).refused(
-        1, "Token 0 is `<|endoftext|>`", f"`{MODEL}` and `!` to `tiny-", "`--draft universal:name=tiny-"
+        1, "Token 0 is `<|endoftext|>`", f"`{MODEL}` and `!` in `tiny-", "`--draft universal:name=tiny-"
     )
 
 

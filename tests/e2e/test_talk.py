@@ -82,7 +82,7 @@ def test_a_whole_conversation(sit_down: Sit, fresh_home: Path) -> None:
 
 def numbers(told: str) -> tuple[int, int]:
     """Return the used and the cached tokens that `/context` shows."""
-    found = re.search(r"([\d,]+) of [\d,]+ tokens used, [\d,]+ left; ([\d,]+) are in the cache", told)
+    found = re.search(r"([\d,]+) of [\d,]+ tokens used, [\d,]+ left; ([\d,]+) in the KV cache", told)
     assert found is not None, told
     return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
 
