@@ -345,7 +345,7 @@ def test_a_recurrent_state_starts_again(
 def test_a_sliding_window_claims_no_more_than_it_holds(tmp_path: Path, full: bool, kept: int) -> None:
     engine = LlamaCpp(windowed(tmp_path), threads=1, batch=64)
     assert not isinstance(engine.session(), ExportableSession)
-    engine.cache["swa_full"] = full  # False: llama.cpp keeps 256 tokens of these layers
+    engine.context_params["swa_full"] = full  # False: llama.cpp keeps 256 tokens of these layers
     cursor, fresh = Cursor(engine.session(), chunk=50), Cursor(engine.session(), chunk=50)
     cursor.read(LETTERS[:640])
     cursor.read(LETTERS[:650], 10)
@@ -475,7 +475,7 @@ def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownModel, match=r"no file `.*none.gguf`"):
+    with pytest.raises(UnknownModel, match=r"No such file: `.*none.gguf`"):
         LlamaCpp(tmp_path / "none.gguf")
 
 
