@@ -101,7 +101,7 @@ def test_a_recipe_in_a_file(localspec: Localspec, few: Path, tmp_path: Path) -> 
     ("arguments", "code", "said"),
     [
         (("prune-draft", MODEL, "--layers", "99", "--name", "x"), 2, "is 99 and the model has 30"),
-        (("prune-draft", MODEL, "--engine", "gguf", "--vocab", "9000"), 2, "cannot have a trimmed vocabulary"),
+        (("prune-draft", MODEL, "--engine", "gguf", "--vocab", "9000"), 2, "a trimmed vocabulary"),
         (("prune-draft", MODEL, "--engine", "torch", "--bits", "4"), 2, "`--bits 4` does not fit torch"),
         (("prune-draft", MODEL, "--engine", "toy"), 2, "Unknown engine `toy`"),
         (("prune-draft", MODEL, "--heal", "soon"), 2, "soon"),
