@@ -27,7 +27,7 @@ _SECTION = re.compile(r"^\S.*:\s*$")
 
 
 class ToolFailed(LocalspecError):
-    """A call with wrong arguments, or a tool that failed; the model reads the message and goes on."""
+    """A call with wrong arguments, or a tool that failed; the model reads the message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def final_answer(answer: Annotated[str, "what to tell the user"]) -> str:
 
 
 class Agent:
-    """A model with tools, whose conversation goes on from task to task.
+    """A model with tools, and one conversation for all tasks.
 
     A grammar constrains its answers to complete calls of its tools, with arguments of the right types. The
     model reads what a tool raises as its result.

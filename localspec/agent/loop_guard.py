@@ -27,7 +27,7 @@ class LoopGuard:
 
     @property
     def stuck(self) -> bool:
-        """Tell whether the model has repeated its calls too often."""
+        """Return whether the model has repeated its calls too often."""
         return self.repeats >= MAX_REPEATS
 
     def check(self, call: Call) -> None:

@@ -14,7 +14,7 @@ from localspec.output.tool_format import ToolFormat
 
 @dataclass(slots=True)
 class Turn:
-    """One answer, as far as it is parsed."""
+    """The parsed part of one answer."""
 
     text: str = ""
     reasoning: str = ""

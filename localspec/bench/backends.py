@@ -209,7 +209,7 @@ class BaselineBackend(Backend):
 
 
 def peak_memory(process: int) -> int | None:
-    """Return the peak memory of a process in bytes, or its memory now where the system keeps no peak."""
+    """Return the peak memory of a process in bytes, or its current memory if the system keeps no peak."""
     import psutil
 
     with suppress(OSError, ValueError, StopIteration):

@@ -46,7 +46,7 @@ class Parity:
 
     @property
     def passed(self) -> bool:
-        """Tell whether every answer was the same up to near ties."""
+        """Return whether every answer was the same up to near ties."""
         return not self.failures
 
 

@@ -22,7 +22,7 @@ def describe_file(file: Attached, runtime: Runtime) -> None:
 
 
 def report(answer: Answer, chat: Chat, stats: bool) -> None:
-    """Print the notes that an answer calls for, and its `stats` where they are wanted."""
+    """Print notes on an answer, such as a full context, and its `stats` if wanted."""
     runtime = chat.runtime
     if answer.context_full:
         console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")

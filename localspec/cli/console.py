@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def coloured() -> bool:
-    """Tell whether stderr takes colours: it is a terminal, and NO_COLOR is not set."""
+    """Return whether stderr takes colours: it is a terminal, and NO_COLOR is not set."""
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -48,12 +48,12 @@ def devices_of(kind: str) -> list[Device]:
 
 
 def has_nvidia_driver() -> bool:
-    """Tell whether an NVIDIA driver is installed."""
+    """Return whether an NVIDIA driver is installed."""
     return any(map(Path.exists, map(Path, NVIDIA_PATHS))) or shutil.which("nvidia-smi") is not None
 
 
 def has_gaudi_driver() -> bool:
-    """Tell whether a Gaudi driver is installed."""
+    """Return whether a Gaudi driver is installed."""
     return Path(GAUDI_PATH).exists()
 
 

@@ -45,7 +45,7 @@ def _lark_object(schema: Mapping[str, Any]) -> str:
 def _lark_value(schema: Mapping[str, Any]) -> str:
     """Return a Lark expression for a value, or for a substring of a text made of whole lines.
 
-    Whole lines make a small model quote enough of a text to tell where it is.
+    Whole lines make a small model quote enough text to identify the place.
     """
     if SUBSTRING_OF not in schema:
         return f"%json {json.dumps({**schema, 'x-guidance': JSON_STYLE})}"

@@ -135,7 +135,7 @@ class Files:
         return diff(*self._edited(path, old, new), self._folder.name(self._folder.writable(path)))
 
     def edit_constraints(self) -> list[Properties]:
-        """Return the arguments that fit the files as they are; none if the files are many or long.
+        """Return the arguments that fit the current files; none if the files are many or long.
 
         Small models fail at edits above all because they do not quote the old text exactly.
         """

@@ -1,7 +1,7 @@
 """Search for the fastest parts for a model on this machine: successive halving on paired measurements.
 
 Each candidate and the default answer the same prompts, one after the other, and the ratio of their times
-counts. Half of the candidates go on, each with twice as many prompts (Jamieson and Talwalkar 2016). Engines
+counts. Half of the candidates remain, each with twice as many prompts (Jamieson and Talwalkar 2016). Engines
 and drafts are searched apart, then the best of both together. The winner must beat the default in new
 measurements, with an interval above 1, and write the same texts; otherwise the default stays.
 """

@@ -112,7 +112,7 @@ class Worker:
     folder: Folder
     transcript: IO[str] | None
     stats: bool
-    lines: list[dict[str, Any]] = field(default_factory=list)  # of the task at hand
+    lines: list[dict[str, Any]] = field(default_factory=list)  # of the current task
 
     def converse(self, history: Path) -> None:
         """Ask for tasks until the end of the input."""

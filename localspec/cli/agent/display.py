@@ -1,4 +1,4 @@
-"""An agent on a terminal: its events, and the question whether a call is allowed."""
+"""An agent on a terminal: its events, and the permission question."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class AgentOptions:
         return {} if self.temperature is None else {"temperature": self.temperature}
 
     def check_task(self, task: str | None) -> None:
-        """Raise PromptError for an empty task, or none where it cannot be typed."""
+        """Raise PromptError for an empty task, or for none without a terminal to type one."""
         if not (task is None and on_terminal(sys.stdin)) and not (task or "").strip():
             raise PromptError("The task is empty", f'Type one: localspec agent {self.model} "..."')
         if task is None and self.as_json:
@@ -92,5 +92,5 @@ class AgentOptions:
 
 
 def on_terminal(stream: IO[str] | None) -> bool:
-    """Tell whether a stream is a terminal; a closed one is None."""
+    """Return whether a stream is a terminal; a closed one is None."""
     return stream is not None and stream.isatty()

@@ -218,5 +218,5 @@ class ChatOptions:
 
 
 def is_question(word: str | None) -> bool:
-    """Tell whether the argument in the model's place is a question: several words, and no file."""
+    """Return whether the argument in the model's place is a question: several words, and no file."""
     return word is not None and len(word.split()) > 1 and not Path(word).exists()

@@ -76,7 +76,7 @@ def prune_draft(
 def steps_of(layers: str, vocab: str, bits: str, heal: str, engine: str) -> tuple[str, ...]:
     """Return the steps of a build; raises BadValue and UnknownName for options that do not fit together.
 
-    Layers are chosen after the other steps, so that passes cost what they will cost in the end. Healing
+    Layers are chosen after the other steps, when passes have their final cost. Healing
     restores full weights, which are then quantized and trimmed again. With `auto`, bits are searched for
     OpenVINO; a GGUF gets 4 and torch 16.
     """

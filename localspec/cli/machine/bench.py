@@ -68,7 +68,7 @@ class BenchOptions:
 
     @property
     def prints_json(self) -> bool:
-        """Tell whether the report goes to stdout as JSON."""
+        """Return whether the report goes to stdout as JSON."""
         return str(self.as_json) == "-"
 
     def check_places(self) -> None:

@@ -22,7 +22,7 @@ PROGRAMS = (
 
 
 def copy(text: str) -> str:
-    """Copy `text` to the clipboard and return how; raises LocalspecError where there is no clipboard."""
+    """Copy `text` to the clipboard and return how; raises LocalspecError without a clipboard."""
     for name, options, variable in PROGRAMS:
         if (path := shutil.which(name)) and (variable is None or os.environ.get(variable)):
             try:

@@ -34,7 +34,7 @@ class Command:
 
 
 def is_command(text: str) -> bool:
-    """Tell whether a text that begins with a slash is a command rather than a path."""
+    """Return whether a text that begins with a slash is a command rather than a path."""
     word = text.split()[0]
     return "/" not in word[1:]
 

@@ -80,7 +80,7 @@ def unquoted(text: str) -> str:
 
 
 def unfinished(text: str) -> bool:
-    """Tell whether a text opens triple quotes that it does not close."""
+    """Return whether a text opens triple quotes that it does not close."""
     stripped = text.strip()
     return stripped.startswith(QUOTES) and (len(stripped) < 2 * len(QUOTES) or not stripped.endswith(QUOTES))
 

@@ -30,7 +30,7 @@ def begin(talk: Talk) -> None:
 
 
 def take(talk: Talk, text: str) -> None:
-    """Run a command or answer a question; an error is shown, and the conversation goes on."""
+    """Run a command or answer a question; an error is shown and does not end the conversation."""
     try:
         if text.startswith("/") and commands.is_command(text):
             commands.run(talk, text)

@@ -95,7 +95,7 @@ class MarkdownWriter:
             self._draw()
 
     def _in_list(self, line: str) -> bool:
-        """Tell whether a line belongs to the current list."""
+        """Return whether a line belongs to the current list."""
         if self._fence or not line.strip() or _ITEM.match(line) or line.startswith(("  ", "\t")):
             return True
         lazy = not self._block.endswith("\n\n")
@@ -162,7 +162,7 @@ def _code(block: str, lexer: str) -> Syntax:
 
 
 def _closes(line: str, fence: str) -> bool:
-    """Tell whether a line closes the code that `fence` opened."""
+    """Return whether a line closes the code that `fence` opened."""
     match = _INNER_FENCE.match(line)
     return bool(match) and line.strip().startswith(fence) and not line.strip().strip(fence[0])
 
@@ -178,7 +178,7 @@ class _RawText:
 
     @property
     def tall(self) -> bool:
-        """Tell whether the text is so tall that it should be drawn soon."""
+        """Return whether the text is so tall that it should be drawn soon."""
         return self.rows > self.height * MAX_HEIGHT
 
     def write(self, text: str) -> None:
