@@ -11,7 +11,7 @@ from localspec.bench.suites import Prompt
 from localspec.core.contracts import Engine
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.errors import PromptError
-from localspec.library import Model
+from localspec.library import StoredModel
 
 WARM_UP_TOKENS = 8
 
@@ -64,7 +64,7 @@ class BenchRun:
 def run(
     backends: Sequence[Backend],
     prompts: Sequence[Prompt],
-    model: Model,
+    model: StoredModel,
     engine: Engine,
     *,
     tokens: int,
@@ -95,7 +95,7 @@ def run(
 class _Runner:
     """Runs prompts on the backends that have not failed."""
 
-    def __init__(self, backends: list[Backend], model: Model, engine: Engine, tokens: int) -> None:
+    def __init__(self, backends: list[Backend], model: StoredModel, engine: Engine, tokens: int) -> None:
         self.results = BenchRun()
         self._backends = backends
         self._model = model
@@ -167,7 +167,9 @@ class _Runner:
         return str(self._model.tokenizer().decode(ids, skip_special_tokens=True))
 
 
-def encoded(model: Model, turns: Sequence[str], history: Sequence[str], system: str | None) -> list[int]:
+def encoded(
+    model: StoredModel, turns: Sequence[str], history: Sequence[str], system: str | None
+) -> list[int]:
     """Return the tokens of a conversation: the user's `turns`, with the answers in `history` between them."""
     return model.encode_chat(list(_messages(turns, history, system)))
 

@@ -17,7 +17,7 @@ from localspec.bench.backends import (
     LocalspecBackend,
 )
 from localspec.errors import BadValue
-from localspec.library import Library, Model, Progress
+from localspec.library import Library, Progress, StoredModel
 from localspec.runtime.choice import OFF, Choice
 from localspec.runtime.generation import Runtime
 
@@ -69,7 +69,7 @@ def load(
 
 
 def start_baselines(
-    setup: Setup, rows: Sequence[str], draft: Model | None, choice: Choice, progress: Progress
+    setup: Setup, rows: Sequence[str], draft: StoredModel | None, choice: Choice, progress: Progress
 ) -> None:
     """Start a backend for each row of the baselines."""
     shared: dict[str, BaselineProcess] = {}
@@ -88,12 +88,12 @@ def start_baselines(
         setup.backends.append(backend)
 
 
-def draft_model(runtime: Runtime) -> Model | None:
+def draft_model(runtime: Runtime) -> StoredModel | None:
     """Return the model that drafts for a runtime, None if its drafter needs none."""
     return runtime.resolution.draft.load.model if runtime.resolution.draft.load else None
 
 
-def settings(plain: Runtime, draft: Model | None, choice: Choice) -> dict[str, Any]:
+def settings(plain: Runtime, draft: StoredModel | None, choice: Choice) -> dict[str, Any]:
     """Return the settings of a baseline: files, stop tokens, device, threads."""
     return {
         "model": model_files(plain.model),
@@ -104,7 +104,7 @@ def settings(plain: Runtime, draft: Model | None, choice: Choice) -> dict[str, A
     }
 
 
-def model_files(model: Model) -> dict[str, str]:
+def model_files(model: StoredModel) -> dict[str, str]:
     """Return the model's files by format."""
     paths = {name: model.files_in(name) for name in ("openvino", "gguf", "safetensors")}
     return {name: str(path.resolve()) for name, path in paths.items() if path}

@@ -22,7 +22,7 @@ from localspec.drafting.build_step import Artifact, TargetText
 from localspec.drafting.pass_costs import compared_pass_milliseconds, pass_milliseconds, pass_seconds
 from localspec.drafting.speedup import best_speedup
 from localspec.errors import BrokenModel
-from localspec.library import Model, compiled_folder
+from localspec.library import StoredModel, compiled_folder
 from localspec.runtime.choice import OFF
 from localspec.runtime.generation import Runtime, greedy
 
@@ -33,7 +33,7 @@ WARM_UP = 8  # tokens of an answer that is not measured
 VERSIONED = ("localspec", "openvino", "nncf", "torch")  # packages whose versions a card lists
 
 
-def evaluate(artifact: Artifact, source: Model, context: Workspace, *, draft: bool) -> dict[str, Any]:
+def evaluate(artifact: Artifact, source: StoredModel, context: Workspace, *, draft: bool) -> dict[str, Any]:
     """Return the card of a built model: its agreement, costs, and predicted and measured speed-up.
 
     The speed-up is measured for a `draft` only. Raises BrokenModel if the perplexity is too high or a rewind

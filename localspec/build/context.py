@@ -17,7 +17,7 @@ from localspec.drafting.build_step import Artifact, TargetText
 from localspec.drafting.pass_costs import pass_milliseconds, pass_seconds
 from localspec.errors import ModelError
 from localspec.formats.tokenizer.chat_template import ChatTemplate
-from localspec.library import Library, Manifest, Model, Progress, storage
+from localspec.library import Library, Manifest, Progress, StoredModel, storage
 from localspec.runtime.choice import HYBRID, OFF, Choice
 from localspec.runtime.generation import Runtime
 from localspec.state import probes
@@ -52,8 +52,8 @@ class Workspace:
 
     def __init__(
         self,
-        target: Model,
-        source: Model,
+        target: StoredModel,
+        source: StoredModel,
         prompts: Sequence[CalibrationPrompt],
         library: Library,
         progress: Progress,
@@ -128,7 +128,7 @@ class Workspace:
         choice = Choice(engine=self._engine, draft=draft)
         return Runtime.load(self._target.name, choice, self._library, self._progress)
 
-    def engine(self, model: Model) -> Engine:
+    def engine(self, model: StoredModel) -> Engine:
         """Load a model in the engine that the build is for."""
         spec = plugins.parse("engines", self._engine)
         engine: Engine = spec.make(model.path_for(spec.name, spec.part.made_by.forms))
@@ -137,7 +137,7 @@ class Workspace:
     def engine_of(self, artifact: Artifact) -> Engine:
         """Load an artifact in the engine that the build is for."""
         weights = str(artifact.facts.get(WEIGHTS, ""))
-        return self.engine(Model("", artifact.folder, Manifest(name="", source="", weights=weights)))
+        return self.engine(StoredModel("", artifact.folder, Manifest(name="", source="", weights=weights)))
 
     @cached_property
     def _plan_key(self) -> str:
@@ -177,7 +177,7 @@ class Workspace:
         return texts
 
 
-def chat_wrappers(model: Model) -> list[tuple[list[int], list[int]]]:
+def chat_wrappers(model: StoredModel) -> list[tuple[list[int], list[int]]]:
     """Return the tokens before and after a user's first message, for each of SYSTEM_PROMPTS.
 
     The tokens before make the model invent a message, those after make it answer. A model without a chat

@@ -15,12 +15,12 @@ from localspec.build.pipeline import BUILT, card
 from localspec.drafting.build_step import Artifact, BuildStep
 from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
 from localspec.formats.model_file import count_parameters
-from localspec.library import Library, Model, Progress, storage
+from localspec.library import Library, Progress, StoredModel, storage
 
 FLOAT32, FLOAT16 = 4, 2  # bytes per weight
 
 
-def parent_of(model: Model, library: Library) -> Model:
+def parent_of(model: StoredModel, library: Library) -> StoredModel:
     """Return the model that holds the original weights of `model`, itself if it was not built here.
 
     Raises UnsupportedModel if that model is not installed any more.
@@ -39,7 +39,7 @@ def parent_of(model: Model, library: Library) -> Model:
     return model
 
 
-def memory_needed(model: Model, library: Library, to: str) -> int:
+def memory_needed(model: StoredModel, library: Library, to: str) -> int:
     """Return the approximate maximum of memory, in bytes, that the export takes."""
     parent = parent_of(model, library)
     path = parent.files_in("safetensors") or parent.files_in("gguf")
@@ -51,7 +51,7 @@ def memory_needed(model: Model, library: Library, to: str) -> int:
 
 
 def export(
-    model: Model, step: str, into: Path, library: Library, make_progress: Callable[[], Progress]
+    model: StoredModel, step: str, into: Path, library: Library, make_progress: Callable[[], Progress]
 ) -> Path:
     """Write `model` into the new folder `into` by `step`, such as `export:to=gguf`, in a child process.
 

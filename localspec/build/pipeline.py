@@ -19,7 +19,7 @@ from localspec.drafting.build_step import Artifact, BuildStep
 from localspec.errors import BadValue, VocabularyMismatch
 from localspec.formats.files import read_json
 from localspec.formats.graph import ir
-from localspec.library import Library, Manifest, Model, Progress, catalogue, check_name, storage
+from localspec.library import Library, Manifest, Progress, StoredModel, catalogue, check_name, storage
 from localspec.library.importing import convert
 from localspec.library.locks import locked
 from localspec.library.model import write_json
@@ -57,7 +57,7 @@ class BuildPlan:
 
 def build(
     plan: BuildPlan, prompts: Sequence[CalibrationPrompt], library: Library, progress: Progress
-) -> Model:
+) -> StoredModel:
     """Build the model of `plan` and add it to the library; the target answers `prompts` for its evaluation.
 
     Intermediate results stay in the data folder until the build is complete, so a killed build resumes.
@@ -90,7 +90,7 @@ def build(
     return built
 
 
-def card(model: Model) -> dict[str, Any]:
+def card(model: StoredModel) -> dict[str, Any]:
     """Return the card of a built model, empty for another."""
     file = model.folder / CARD
     return read_json(file) if file.is_file() else {}
@@ -106,8 +106,8 @@ def _prepare(
     work_folder: Path,
     plan: BuildPlan,
     prompts: Sequence[CalibrationPrompt],
-    target: Model,
-    source: Model,
+    target: StoredModel,
+    source: StoredModel,
     progress: Progress,
 ) -> Path:
     """Return the folder of a build, emptied if the plan, its inputs or the versions have changed."""
@@ -129,7 +129,9 @@ def _prepare(
     return work_folder
 
 
-def _run_steps(plan: BuildPlan, specs: Sequence[plugins.Spec], source: Model, context: Workspace) -> Artifact:
+def _run_steps(
+    plan: BuildPlan, specs: Sequence[plugins.Spec], source: StoredModel, context: Workspace
+) -> Artifact:
     """Check and run all steps, each unless an interrupted build has completed it."""
     steps: list[BuildStep] = [spec.make(context) for spec in specs]
     if layers := source.layer_count():
@@ -163,7 +165,7 @@ def _running(step: BuildStep, source: Artifact) -> Callable[[Path], Artifact]:
     return lambda into: step.run(source, into)
 
 
-def _write_source(source: Model, into: Path, context: Workspace, plain: bool) -> Artifact:
+def _write_source(source: StoredModel, into: Path, context: Workspace, plain: bool) -> Artifact:
     """Write the graph of the source: in float16 if `plain`, else as it is.
 
     A source that is only a graph is always taken as it is.
@@ -181,7 +183,7 @@ def _write_source(source: Model, into: Path, context: Workspace, plain: bool) ->
 
 
 def _copy_into_library(
-    plan: BuildPlan, artifact: Artifact, source: Model, target: Model, card: dict[str, Any]
+    plan: BuildPlan, artifact: Artifact, source: StoredModel, target: StoredModel, card: dict[str, Any]
 ) -> Callable[[Path], Manifest]:
     """Return a function that writes the built model and its card into a folder of the library."""
 

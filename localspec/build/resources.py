@@ -8,7 +8,7 @@ from pathlib import Path
 from localspec import devices
 from localspec.errors import TooLittleMemory
 from localspec.formats.model_file import count_parameters
-from localspec.library import Model, Progress, storage
+from localspec.library import Progress, StoredModel, storage
 from localspec.library.progress import folder_bytes
 from localspec.plugins import Spec
 from localspec.runtime.loading import LoadSpec
@@ -17,7 +17,9 @@ FLOAT32, FLOAT16 = 4, 2  # bytes per weight
 MARGIN = 1.1  # for scales, tokenizers and other files
 
 
-def check(source: Model, target: LoadSpec, steps: Sequence[Spec], folder: Path, progress: Progress) -> None:
+def check(
+    source: StoredModel, target: LoadSpec, steps: Sequence[Spec], folder: Path, progress: Progress
+) -> None:
     """Report the needs of a build; raises TooLittleMemory and StorageError if there is less.
 
     Steps hold the source several times, the check at the end holds the target and the result. Files that an
@@ -52,7 +54,7 @@ def _stage_bytes(count: int, steps: Sequence[Spec]) -> list[int]:
     return [*sizes, size]
 
 
-def _count(model: Model) -> int:
+def _count(model: StoredModel) -> int:
     """Return the number of a model's parameters; of one that is only a graph, as if each had 8 bits."""
     path = model.files_in("safetensors") or model.files_in("gguf")
     return count_parameters(path) if path else sum(model.manifest.sizes.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localspec.library.catalogue import CatalogueEntry
 from localspec.library.manifest import Manifest
-from localspec.library.model import Model
+from localspec.library.model import StoredModel
 from localspec.library.paths import check_name, compiled_folder, home
 from localspec.library.progress import Progress, Silent, Terminal
 from localspec.library.sources import Source
@@ -14,7 +14,7 @@ __all__ = [
     "CatalogueEntry",
     "Library",
     "Manifest",
-    "Model",
+    "StoredModel",
     "Progress",
     "Silent",
     "Source",

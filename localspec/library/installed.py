@@ -15,7 +15,7 @@ from localspec.library.importing import completeness
 from localspec.library.importing.source import GraphMode, ImportSource
 from localspec.library.locks import locked, partial_folder
 from localspec.library.manifest import Manifest, SourceFile
-from localspec.library.model import Model
+from localspec.library.model import StoredModel
 from localspec.library.paths import check_name, compiled_folder, home
 from localspec.library.progress import Progress
 
@@ -27,7 +27,7 @@ class InstalledModels:
         self.home = folder or home()
         self.models = self.home / "models"
 
-    def find(self, name: str) -> Model | None:
+    def find(self, name: str) -> StoredModel | None:
         """Return the model with that name or alias, None unless all its files are present."""
         parsed = catalogue.parse_name(name)
         if parsed is None:
@@ -39,7 +39,7 @@ class InstalledModels:
         default = self.load(entry.name)
         return default if default and default.manifest.comes_from(entry.sources_in(precision)) else None
 
-    def load(self, name: str) -> Model | None:
+    def load(self, name: str) -> StoredModel | None:
         """Return the model in the folder `name`, None unless all its files are present."""
         folder = self.models / name
         if folder.parent != self.models or folder.name.startswith("."):
@@ -50,15 +50,15 @@ class InstalledModels:
         about.check()
         return completeness.load_if_complete(folder, about)
 
-    def all(self) -> list[Model]:
+    def all(self) -> list[StoredModel]:
         """List the complete models, by name."""
         models = [completeness.load_if_complete(folder, about) for folder, about in self._manifests()]
         return [model for model in models if model]
 
-    def known(self) -> list[Model]:
+    def known(self) -> list[StoredModel]:
         """List the models that have a manifest, complete or not."""
         return [
-            Model(about.name, Path(about.folder or folder), about, completeness.draft_of(about))
+            StoredModel(about.name, Path(about.folder or folder), about, completeness.draft_of(about))
             for folder, about in self._manifests()
         ]
 
@@ -70,22 +70,24 @@ class InstalledModels:
         read = [(folder, manifest.read(folder)) for folder in folders if not folder.name.startswith(".")]
         return [(folder, about) for folder, about in read if about]
 
-    def drafts_for(self, target: Model) -> list[Model]:
+    def drafts_for(self, target: StoredModel) -> list[StoredModel]:
         """List the drafts that were built for `target`, the latest first."""
         built = [model for model in self.all() if model.manifest.target == target.name]
         return sorted(built, key=lambda model: model.manifest.created, reverse=True)
 
-    def by_digest(self, digest: str) -> Model | None:
+    def by_digest(self, digest: str) -> StoredModel | None:
         """Return the model that holds, or was imported from, the file with this sha256."""
         models = self.all() if digest else []
         return next((model for model in models if digest in model.manifest.digests.values()), None)
 
-    def by_source_files(self, files: list[SourceFile]) -> Model | None:
+    def by_source_files(self, files: list[SourceFile]) -> StoredModel | None:
         """Return the model that was imported from these unchanged files."""
         required = set(files)
         return next((model for model in self.all() if required <= set(model.manifest.source_files)), None)
 
-    def add(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0) -> Model:
+    def add(
+        self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int = 0
+    ) -> StoredModel:
         """Add a model that `fill` writes into an empty folder, unless the name exists.
 
         The folder gets its final name once everything is written; `needed` bytes must be free. Raises
@@ -95,7 +97,9 @@ class InstalledModels:
         with locked(self.models, name, progress):
             return self.find(name) or self._build(name, fill, progress, needed)
 
-    def import_model(self, name: str, source: ImportSource, progress: Progress, graph: GraphMode) -> Model:
+    def import_model(
+        self, name: str, source: ImportSource, progress: Progress, graph: GraphMode
+    ) -> StoredModel:
         """Import a model; the caller holds the lock of its name."""
 
         def fill(folder: Path) -> Manifest:
@@ -103,7 +107,7 @@ class InstalledModels:
 
         return self._build(name, fill, progress, source.needed_bytes(graph))
 
-    def add_graph(self, model: Model, progress: Progress, graph: GraphMode) -> Model:
+    def add_graph(self, model: StoredModel, progress: Progress, graph: GraphMode) -> StoredModel:
         """Add the OpenVINO graph to a model imported without one, unless `graph` is "skip"."""
         path = model.files_in("gguf") or model.files_in("safetensors")
         if graph == "skip" or model.files_in("openvino") or path is None:
@@ -128,15 +132,15 @@ class InstalledModels:
                     **facts,
                 )
                 updated.write(model.folder)
-        return Model(model.name, model.folder, updated, model.draft)
+        return StoredModel(model.name, model.folder, updated, model.draft)
 
-    def add_source_file(self, model: Model, file: SourceFile) -> Model:
+    def add_source_file(self, model: StoredModel, file: SourceFile) -> StoredModel:
         """Record that the model's GGUF also lies at `file`, so that it is not hashed again."""
         others = [known for known in model.manifest.source_files if known.path != file.path]
         updated = msgspec.structs.replace(model.manifest, source_files=[*others, file])
         with storage.storage_errors(self.models):
             updated.write(self.models / model.name)
-        return Model(model.name, model.folder, updated, model.draft)
+        return StoredModel(model.name, model.folder, updated, model.draft)
 
     def remove(self, name: str, progress: Progress) -> int:
         """Delete a model and return the bytes that were freed; raise UnknownModel if it does not exist.
@@ -155,7 +159,9 @@ class InstalledModels:
             shutil.rmtree(compiled, ignore_errors=True)
         return freed
 
-    def _build(self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int) -> Model:
+    def _build(
+        self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int
+    ) -> StoredModel:
         """Build a model in a temporary folder, then rename it; the caller holds the lock of `name`."""
         final = self.models / name
         with self._partial(name, needed) as partial:

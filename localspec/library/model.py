@@ -27,7 +27,7 @@ _SPECIAL = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
-class Model:
+class StoredModel:
     """A complete model on disk. Its configuration files are read on first use."""
 
     name: str

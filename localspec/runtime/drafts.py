@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from localspec import plugins
 from localspec.errors import UnknownModel, UnknownName
 from localspec.formats.tokenizer import translation, vocabulary
-from localspec.library import Library, Model, Progress
+from localspec.library import Library, Progress, StoredModel
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, with_options
 from localspec.runtime.loading import LoadSpec
@@ -25,7 +25,7 @@ class DraftPlan(NamedTuple):
     load: LoadSpec | None = None
     foreign: bool = False
 
-    def translation(self, target: Model) -> Translation | None:
+    def translation(self, target: StoredModel) -> Translation | None:
         """Return the translation between both vocabularies, None if the drafter takes none."""
         translates = self.spec.part.made_by.translates
         if self.load is None or translates == "never" or (translates == "if needed" and not self.foreign):
@@ -40,7 +40,7 @@ class DraftPlan(NamedTuple):
 
 
 def find_draft(
-    choice: Choice, target: Model, engine: Spec, library: Library, progress: Progress
+    choice: Choice, target: StoredModel, engine: Spec, library: Library, progress: Progress
 ) -> DraftPlan:
     """Return the drafter that `choice` names, with its draft model.
 
@@ -77,7 +77,7 @@ def model_named(text: str) -> str | None:
     return name or None
 
 
-def _suitable(target: Model, engine: Spec, library: Library, progress: Progress) -> Model | None:
+def _suitable(target: StoredModel, engine: Spec, library: Library, progress: Progress) -> StoredModel | None:
     """Return the draft built for the target, else the catalogue's pair, if one is on disk and sound."""
     pair = library.find(target.draft) if target.draft else None
     checked = probes.read(LoadSpec(engine, target).key).get("drafts", {})
@@ -92,7 +92,7 @@ def _suitable(target: Model, engine: Spec, library: Library, progress: Progress)
     return None
 
 
-def _hint(target: Model, progress: Progress) -> None:
+def _hint(target: StoredModel, progress: Progress) -> None:
     """Say once per model which draft would help."""
     key = probes.key("hint", target.name)
     if not probes.read(key):
@@ -100,7 +100,7 @@ def _hint(target: Model, progress: Progress) -> None:
         progress.say(f"hint: A draft makes `{target.name}` faster; `--draft {target.draft}` downloads it")
 
 
-def _named(spec: Spec, target: Model, engine: Spec, library: Library, progress: Progress) -> DraftPlan:
+def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, progress: Progress) -> DraftPlan:
     """Return a drafter with the draft model that its options name."""
     if not spec.options.get("name"):
         return DraftPlan(spec)
@@ -116,7 +116,7 @@ def _named(spec: Spec, target: Model, engine: Spec, library: Library, progress: 
     return DraftPlan(spec, LoadSpec(own, draft), not same)
 
 
-def _hybrid(target: Model, draft: Model, engine: Spec, progress: Progress) -> DraftPlan:
+def _hybrid(target: StoredModel, draft: StoredModel, engine: Spec, progress: Progress) -> DraftPlan:
     """Return the hybrid drafter with the model `draft`."""
     same = same_vocabulary(target, draft)
     if not same:
@@ -133,7 +133,7 @@ def _draft_engine(target: Spec, options: Mapping[str, Any]) -> Spec:
     return with_options(spec, device=options.get("device") or None, threads=options.get("threads") or None)
 
 
-def same_vocabulary(one: Model, other: Model) -> bool:
+def same_vocabulary(one: StoredModel, other: StoredModel) -> bool:
     """Tell whether two models share a vocabulary; identical tokenizer files save the comparison."""
     digests = [model.manifest.digests.get("tokenizer.json") for model in (one, other)]
     if digests[0] is not None and digests[0] == digests[1]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from localspec import devices
 from localspec.core.rewind_check import rewind_fault
 from localspec.errors import TooLittleMemory
-from localspec.library import Model, compiled_folder
+from localspec.library import StoredModel, compiled_folder
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO
 from localspec.state import probes
@@ -24,7 +24,7 @@ class LoadSpec:
     """An engine to load and the model it reads; equal if both the spec and the files are."""
 
     spec: Spec
-    model: Model
+    model: StoredModel
 
     def __hash__(self) -> int:
         return hash((str(self.spec), self.model.folder))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec import devices, plugins
-from localspec.library import Library, Model, Progress
+from localspec.library import Library, Progress, StoredModel
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, serving
 from localspec.runtime.drafts import DraftPlan, find_draft, model_named
@@ -60,7 +60,7 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
 
 def _tuned(
     name: str, choice: Choice, library: Library, progress: Progress
-) -> tuple[Choice, float | None, Model | None]:
+) -> tuple[Choice, float | None, StoredModel | None]:
     """Return the tuned choice for a model and its speed-up, else `choice`; and the model if resolved."""
     if not choice.tuned:
         return choice, None, None
@@ -92,8 +92,8 @@ def _choice_of(values: dict[str, Any]) -> Choice | None:
 
 
 def find_engine(
-    name: str, choice: Choice, library: Library, progress: Progress, model: Model | None = None
-) -> tuple[Spec, str, Model]:
+    name: str, choice: Choice, library: Library, progress: Progress, model: StoredModel | None = None
+) -> tuple[Spec, str, StoredModel]:
     """Return the engine for the model called `name`, why that one, and the model.
 
     `auto` is what `devices.choose` says; llama.cpp takes a GGUF that OpenVINO cannot read. `model` saves

@@ -14,7 +14,7 @@ from localspec.bench import suites
 from localspec.bench.tuning import candidates
 from localspec.bench.tuning.candidates import Candidate
 from localspec.bench.tuning.tuner import Tuner
-from localspec.library import Library, Model, Silent
+from localspec.library import Library, Silent, StoredModel
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
 from localspec.state import tuned
@@ -57,7 +57,7 @@ def tuner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...,
     tuned.keep(model, None, None)
 
 
-def model_of(home: Path) -> Model:
+def model_of(home: Path) -> StoredModel:
     found = Library(home).find(models.SMALL)
     assert found is not None
     return found

@@ -11,7 +11,7 @@ import pytest
 
 import models
 from localspec.engines.openvino.engine import OpenVino
-from localspec.library import Library, Model, Silent
+from localspec.library import Library, Silent, StoredModel
 
 CODE = '''\
 def shared_prefix(left, right):
@@ -64,7 +64,7 @@ def smollm2_gguf() -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2(library: Library, smollm2_gguf: Path) -> Model:
+def smollm2(library: Library, smollm2_gguf: Path) -> StoredModel:
     return library.resolve(str(smollm2_gguf), Silent())
 
 
@@ -72,7 +72,7 @@ Make = Callable[..., OpenVino]
 
 
 @pytest.fixture(scope="session")
-def engine(smollm2: Model) -> Make:
+def engine(smollm2: StoredModel) -> Make:
     """Return SmolLM2 with engine options; one compiled model for each choice of them."""
 
     @cache
@@ -83,14 +83,14 @@ def engine(smollm2: Model) -> Make:
 
 
 @pytest.fixture(scope="session")
-def text(smollm2: Model) -> list[int]:
+def text(smollm2: StoredModel) -> list[int]:
     """The tokens of a fixed text of Python code."""
     ids: list[int] = smollm2.tokenizer().encode(CODE, add_special_tokens=False).ids
     return ids
 
 
 @pytest.fixture(scope="session")
-def prompt(smollm2: Model) -> list[int]:
+def prompt(smollm2: StoredModel) -> list[int]:
     """A prompt whose answer repeats it, so that guesses stand."""
     ids: list[int] = smollm2.tokenizer().encode(EDIT, add_special_tokens=False).ids
     return ids

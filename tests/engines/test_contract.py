@@ -19,7 +19,7 @@ from localspec.core.rewind_check import rewind_fault
 from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.errors import ContextFull
-from localspec.library import Library, Model, Silent
+from localspec.library import Library, Silent, StoredModel
 from localspec.runtime.loading import LoadSpec
 
 pytestmark = pytest.mark.engines
@@ -43,7 +43,7 @@ def test_every_engine_is_here() -> None:
 
 
 @pytest.fixture(scope="module")
-def made(smollm2: Model) -> Make:
+def made(smollm2: StoredModel) -> Make:
     """Return SmolLM2 on an engine, made once."""
 
     @cache

@@ -24,7 +24,7 @@ from localspec.engines.torch.engine import Torch
 from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.ir import import_weights
-from localspec.library import Model, Silent
+from localspec.library import Silent, StoredModel
 
 pytestmark = pytest.mark.engines
 
@@ -35,7 +35,7 @@ both = pytest.mark.parametrize("name", ["openvino", "torch"])
 
 
 @pytest.fixture(scope="module")
-def made(smollm2: Model, smollm2_gguf: Path) -> Make:
+def made(smollm2: StoredModel, smollm2_gguf: Path) -> Make:
     """Return SmolLM2 on an engine, whole or with an exit, made once."""
 
     @cache

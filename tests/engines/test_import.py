@@ -20,7 +20,7 @@ from localspec.formats.gguf.quants import READERS, unpack
 from localspec.formats.graph.ir import import_weights
 from localspec.formats.graph.weights import EXACT, ROWS, WITH_OFFSETS, eight_bits
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
-from localspec.library import Model, Silent
+from localspec.library import Silent, StoredModel
 
 DATA = Path(__file__).parents[1] / "data"
 TOKENS = np.random.default_rng(1).integers(0, tiny.VOCAB, 40).tolist()
@@ -205,7 +205,7 @@ def test_a_tensor_type_that_nobody_reads_is_named(tmp_path: Path) -> None:
         imported(model, tmp_path)
 
 
-def perplexity(model: Model) -> tuple[int, float]:
+def perplexity(model: StoredModel) -> tuple[int, float]:
     """Return how many tokens the fixed text has, and its perplexity."""
     text = (DATA / "perplexity.txt").read_text("utf-8")
     tokens = model.tokenizer().encode(text, add_special_tokens=False).ids
@@ -219,7 +219,7 @@ def perplexity(model: Model) -> tuple[int, float]:
     return len(tokens), float(np.exp(np.mean(losses)))
 
 
-def test_smollm2_knows_a_text_as_well_as_in_llama_cpp(smollm2: Model) -> None:
+def test_smollm2_knows_a_text_as_well_as_in_llama_cpp(smollm2: StoredModel) -> None:
     check_perplexity(smollm2)
 
 
@@ -229,7 +229,7 @@ def test_qwen_knows_a_text_as_well_as_in_llama_cpp(name: str) -> None:
     check_perplexity(models.large(name))
 
 
-def check_perplexity(model: Model) -> None:
+def check_perplexity(model: StoredModel) -> None:
     expected = json.loads((DATA / "perplexity.json").read_text("utf-8"))[model.name]
     tokens, found = perplexity(model)
     assert tokens == expected["tokens"]

@@ -35,7 +35,7 @@ from localspec.errors import (
     UnknownDevice,
     UnsupportedModel,
 )
-from localspec.library import Model
+from localspec.library import StoredModel
 
 pytestmark = pytest.mark.engines
 
@@ -49,12 +49,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(smollm2: Model, cache: Path) -> Npu:
+def engine(smollm2: StoredModel, cache: Path) -> Npu:
     return Npu(smollm2.folder, cache, texts=2, **SIZES)
 
 
 @pytest.fixture(scope="module")
-def expected(smollm2: Model, text: list[int]) -> Logits:
+def expected(smollm2: StoredModel, text: list[int]) -> Logits:
     """The rows of the text on the CPU in float32."""
     session = OpenVino(smollm2.folder, threads=2, group=0, kv="f32").session()
     return session.forward(text, len(text)).copy()
@@ -271,7 +271,7 @@ def trial_of(cache: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def tried(smollm2: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def tried(smollm2: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Try the model out with a child that runs the given Python, with an empty cache."""
 
     def run(script: str) -> None:
@@ -316,7 +316,7 @@ def test_a_failed_verdict_is_kept_until_it_is_deleted(tried: Tried, tmp_path: Pa
 
 @pytest.mark.parametrize("change", ["model", "options"])
 def test_another_model_or_option_is_tried_anew(
-    smollm2: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    smollm2: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setattr(npu, "CHILD", (sys.executable, "-c", GOES.format(tmp_path / "count")))
     for name in ("openvino_model.xml", "openvino_model.bin"):
@@ -329,7 +329,7 @@ def test_another_model_or_option_is_tried_anew(
     assert (tmp_path / "count").read_text() == "xx"
 
 
-def test_a_compiler_that_refuses_says_why(smollm2: Model, tmp_path: Path) -> None:
+def test_a_compiler_that_refuses_says_why(smollm2: StoredModel, tmp_path: Path) -> None:
     (tmp_path / "openvino_model.xml").write_text("<net/>")
     said = npu.last_words(tmp_path, npu.Plan(**SIZES), None)
     assert said is not None
@@ -361,7 +361,7 @@ def test_weights_in_groups_are_told_from_those_by_rows(kind: Any) -> None:
 
 
 def test_a_real_model_in_groups_is_seen_and_refused_on_an_npu(
-    smollm2: Model, monkeypatch: pytest.MonkeyPatch, cache: Path
+    smollm2: StoredModel, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     assert group_wise(read_static(smollm2.folder / "openvino_model.xml")) is not None
     monkeypatch.setattr(npu_engine, "core_of", lambda device: ov.Core())
@@ -380,7 +380,7 @@ def test_a_mask_that_float16_cannot_hold_is_softened() -> None:
     assert found[0].tolist() == [-65504.0, 5.0]
 
 
-def test_an_absent_npu_is_told(smollm2: Model) -> None:
+def test_an_absent_npu_is_told(smollm2: StoredModel) -> None:
     for device in ("NPU", "NPU.7", "TPU"):
         with pytest.raises(UnknownDevice, match=f"Unknown device `{device}`") as caught:
             Npu(smollm2.folder, device=device)

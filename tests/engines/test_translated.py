@@ -18,7 +18,7 @@ from localspec.drafters.universal.alignment import Alignment
 from localspec.drafters.universal.drafter import UniversalDraft
 from localspec.engines.openvino.engine import OpenVino
 from localspec.formats.tokenizer.translation import ModelTokenizer, build_translation
-from localspec.library import Model
+from localspec.library import StoredModel
 from localspec.verifiers.exact import Exact
 from localspec.verifiers.rejection import Rejection
 
@@ -29,7 +29,7 @@ ASKED = (
 Ask = Callable[..., Any]
 
 
-def speaker(model: Model) -> ModelTokenizer:
+def speaker(model: StoredModel) -> ModelTokenizer:
     return ModelTokenizer(model.name, model.tokenizer(), model.stop_tokens(), model.first_tokens())
 
 
@@ -38,7 +38,7 @@ def accepted(found: Any) -> int:
 
 
 def test_a_draft_of_the_same_vocabulary_guesses_what_it_would_untranslated(
-    ask: Ask, engine: Callable[..., OpenVino], smollm2: Model, prompt: list[int]
+    ask: Ask, engine: Callable[..., OpenVino], smollm2: StoredModel, prompt: list[int]
 ) -> None:
     own = engine(group=0, kv="f32")
     target, same = Cursor(own.session()), build_translation(speaker(smollm2), speaker(smollm2))
@@ -57,7 +57,7 @@ def test_a_draft_of_the_same_vocabulary_guesses_what_it_would_untranslated(
 
 
 def test_sampled_guesses_of_the_same_vocabulary_are_those_of_the_model(
-    engine: Callable[..., OpenVino], smollm2: Model, prompt: list[int]
+    engine: Callable[..., OpenVino], smollm2: StoredModel, prompt: list[int]
 ) -> None:
     own, same = engine(), build_translation(speaker(smollm2), speaker(smollm2))
     target = Cursor(own.session())
@@ -76,7 +76,7 @@ def test_sampled_guesses_of_the_same_vocabulary_are_those_of_the_model(
 @pytest.mark.large
 @pytest.mark.parametrize(("verifier", "temperature"), [(Exact, 0.0), (Exact, 0.8), (Rejection, 0.8)])
 def test_smollm2_guesses_for_qwen(
-    ask: Ask, engine: Callable[..., OpenVino], smollm2: Model, verifier: Any, temperature: float
+    ask: Ask, engine: Callable[..., OpenVino], smollm2: StoredModel, verifier: Any, temperature: float
 ) -> None:
     model = models.large("qwen2.5-coder-0.5b")
     large = OpenVino(model.folder, threads=2, group=0, kv="f32")
@@ -99,7 +99,7 @@ def test_smollm2_guesses_for_qwen(
 
 
 @pytest.mark.large
-def test_a_chat_in_qwens_tokens_is_read_in_smollm2s_as_smollm2_would(smollm2: Model) -> None:
+def test_a_chat_in_qwens_tokens_is_read_in_smollm2s_as_smollm2_would(smollm2: StoredModel) -> None:
     model = models.large("qwen2.5-coder-0.5b")
     found = Alignment(build_translation(speaker(model), speaker(smollm2)))
     text = ASKED + "Sure, 😀:\n\n```python\ndef merge(a, b):\n\treturn 语 + a[1:]\n```<|im_end|>\n"

@@ -23,7 +23,7 @@ from localspec.errors import (
     UnknownModel,
     UnsupportedModel,
 )
-from localspec.library import Library, Model, catalogue, home, storage
+from localspec.library import Library, StoredModel, catalogue, home, storage
 from localspec.library.catalogue import CatalogueEntry
 from localspec.library.sources import Source
 
@@ -318,7 +318,7 @@ def write_beside(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(words))
 
 
-def check_beside(model: Model) -> None:
+def check_beside(model: StoredModel) -> None:
     assert model.first_tokens() == [2]
     assert model.stop_tokens() == [3, 4]
     assert model.sampling_defaults() == {"top_k": 20}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localspec.errors import UnsupportedModel
-from localspec.library import Library, Manifest, Model, manifest
+from localspec.library import Library, Manifest, StoredModel, manifest
 from localspec.library.manifest import SourceFile
 from localspec.library.verify import Problem, disk_usage, problems, unreadable
 
@@ -25,13 +25,13 @@ def folder(library: Library) -> Path:
     return found
 
 
-def model(folder: Path, **values: Any) -> Model:
+def model(folder: Path, **values: Any) -> StoredModel:
     """Describe the model `m` in `folder`, with a tokenizer and what `values` say."""
     (folder / "tokenizer.json").write_text("{}")
     values = {"sizes": {"tokenizer.json": 2} | values.pop("sizes", {})} | values
     found = Manifest(name="m", source="file:/x", **values)
     found.write(folder)
-    return Model("m", Path(found.folder) if found.folder else folder, found)
+    return StoredModel("m", Path(found.folder) if found.folder else folder, found)
 
 
 def test_a_file_is_compared_to_its_size_and_digest(folder: Path, said: Any) -> None:

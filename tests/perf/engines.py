@@ -23,7 +23,7 @@ import psutil
 from localspec import plugins
 from localspec.core.cursor import Cursor
 from localspec.core.types import shared_prefix
-from localspec.library import Library, Model, Terminal
+from localspec.library import Library, StoredModel, Terminal
 from localspec.runtime.loading import LoadSpec
 
 PROMPTS = (
@@ -32,12 +32,12 @@ PROMPTS = (
 )
 
 
-def opened(name: str, form: str) -> Model:
+def opened(name: str, form: str) -> StoredModel:
     with Terminal() as progress:
         return Library().resolve(name, progress, (form,))
 
 
-def prompts(model: Model) -> list[list[int]]:
+def prompts(model: StoredModel) -> list[list[int]]:
     template = model.template()
     assert template is not None
     texts = [template.render([{"role": "user", "content": prompt}]) for prompt in PROMPTS]

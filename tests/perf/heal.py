@@ -21,7 +21,7 @@ from localspec.build.context import chat_wrappers
 from localspec.core.types import Tokens
 from localspec.drafting.build_step import TargetText
 from localspec.formats.huggingface import healed, loading, torch_devices
-from localspec.library import Manifest, Model
+from localspec.library import Manifest, StoredModel
 from localspec.library.importing import convert
 from localspec.steps.heal.step import TEXTS, Heal
 from localspec.steps.heal.texts import write_texts
@@ -39,7 +39,7 @@ class HealingContext:
         configs = work / "configs"
         configs.mkdir(exist_ok=True, parents=True)
         convert.from_gguf(target, configs)
-        self._model = Model("target", configs, Manifest(name="target", source=str(target)))
+        self._model = StoredModel("target", configs, Manifest(name="target", source=str(target)))
         self._started = monotonic()
 
     def say(self, line: str) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 
 from localspec import plugins
 from localspec.chat import Chat
-from localspec.core.decode import guesses
+from localspec.core.decode import make_draft
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Step, Verdict
 from localspec.library import Library, Terminal
@@ -267,7 +267,7 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
     }.items():
         sampler = Sampler(sampling)
         found[name] = microseconds(lambda sampler=sampler: sampler.choose(row, text))  # type: ignore[misc]
-    return {"microseconds": found | drafter_microseconds(text) | round_microseconds(text)}
+    return {"microseconds": found | drafter_microseconds(text) | step_microseconds(text)}
 
 
 def drafter_microseconds(text: list[int]) -> dict[str, float]:
@@ -282,28 +282,31 @@ def drafter_microseconds(text: list[int]) -> dict[str, float]:
     return {"ngram, a token and a guess": microseconds(step)}
 
 
-def round_microseconds(text: list[int]) -> dict[str, float]:
-    """Time all of a round but the passes, with `hybrid` and `adaptive`: where copies stand, and where not."""
+def step_microseconds(text: list[int]) -> dict[str, float]:
+    """Time all of a step but the passes, with `hybrid` and `adaptive`: copies accepted, and rejected."""
     found = {}
     rows = np.random.default_rng(2).normal(size=(17, 151_936)).astype(np.float32)
-    for name, stand in (("copies that stand", True), ("guesses that do not", False)):
+    for name, stand in (("accepted copies", True), ("rejected guesses", False)):
         drafter = plugins.parse("drafters", "hybrid").make(None)
-        draft_length, sampler = plugins.parse("draft_length", "adaptive").make(), Sampler(Sampling())
+        policy, sampler = plugins.parse("draft_length", "adaptive").make(), Sampler(Sampling())
+        drafter.begin(text)
+        policy.begin(text)
         told, depths, seconds = list(text), [], []
         for _ in range(300):
             started = perf_counter()
-            draft, costs = guesses(told, drafter, draft_length, sampler, 1000)
+            draft, costs, proposals = make_draft(told, drafter, policy, sampler, 1000)
             whole = told + [guess.token for guess in draft]
             accepted = len(draft) if stand else 0
             token = whole[-500] if stand else whole[-500] + 1
             drafter.observe(whole, rows[: len(draft) + 1], Verdict(accepted, token))
             tokens = (*whole[len(told) : len(told) + accepted], token)
             cost = 0.1 + 0.003 * len(draft)
-            draft_length.learn(Step(tokens, len(draft), accepted, 0.0, cost, draft=tuple(draft), costs=costs))
+            made = (tuple(draft), tuple(costs), tuple(proposals))
+            policy.learn(Step(tokens, len(draft), accepted, 0.0, cost, "", None, *made))
             seconds.append(perf_counter() - started)
             told += tokens
             depths.append(len(draft))
-        found[f"ladder and measured, a round of {name}"] = round(statistics.median(seconds[50:]) * 1e6, 1)
+        found[f"hybrid and adaptive, a step of {name}"] = round(statistics.median(seconds[50:]) * 1e6, 1)
         found[f"its guesses, {name}"] = statistics.mean(depths[50:])
     return found
 

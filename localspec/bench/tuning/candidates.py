@@ -10,7 +10,7 @@ from typing import Any
 
 from localspec import devices
 from localspec.bench.intervals import Ratio, speed_up
-from localspec.library import Library, Model
+from localspec.library import Library, StoredModel
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
 
@@ -75,7 +75,7 @@ def draft_candidates(runtime: Runtime, library: Library) -> list[Candidate]:
     return [Candidate(choice) for choice in choices if choice != default]
 
 
-def draft_models(target: Model, library: Library) -> list[str]:
+def draft_models(target: StoredModel, library: Library) -> list[str]:
     """Return the names of the smaller models on disk with the same tokenizer."""
     digest = target.manifest.digests.get("tokenizer.json")
     return [
@@ -85,7 +85,7 @@ def draft_models(target: Model, library: Library) -> list[str]:
     ]
 
 
-def _size(model: Model) -> int:
+def _size(model: StoredModel) -> int:
     return sum(model.manifest.sizes.values())
 
 

@@ -28,7 +28,7 @@ from localspec.bench.tuning.candidates import (
 )
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.errors import LocalspecError
-from localspec.library import Library, Model, Progress
+from localspec.library import Library, Progress, StoredModel
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
 from localspec.state import tuned
@@ -87,7 +87,7 @@ class Tuner:
         self._deadline = monotonic() + seconds
         self._search_deadline = monotonic() + seconds * (1 - CONFIRMING_SHARE)
         self._default = LocalspecBackend("default", Runtime.load(name, Choice(), library, progress))
-        self.model: Model = self._default.runtime.model
+        self.model: StoredModel = self._default.runtime.model
         self._log = PairLog(tuned.log(self.model))
         self._loaded: tuple[Choice, LocalspecBackend] | None = None
 

@@ -13,7 +13,7 @@ from localspec.cli.drafts.prompts import read_prompts
 from localspec.errors import BadValue, UnknownName
 
 if TYPE_CHECKING:
-    from localspec.library import Library, Model
+    from localspec.library import Library, StoredModel
 
 OPENVINO, AUTO, ALL = "openvino", "auto", "all"
 ENGINES = {OPENVINO: "openvino", "gguf": "llamacpp", "torch": "torch"}
@@ -99,7 +99,7 @@ def steps_of(layers: str, vocab: str, bits: str, heal: str, engine: str) -> tupl
     return (*cut, "export:to=torch" if engine == "torch" else f"export:to=gguf,bits={bits}")
 
 
-def sibling(target: Model, library: Library) -> str:
+def sibling(target: StoredModel, library: Library) -> str:
     """Return the draft in the catalogue, or else the smallest model on disk with the same tokenizer."""
     if target.draft:
         return target.draft

@@ -9,7 +9,7 @@ from localspec.cli import console, options
 from localspec.cli.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from localspec.library import Library, Model
+    from localspec.library import Library, StoredModel
 
 HELP = """List the models of the library, with the disk space that they take.
 
@@ -47,7 +47,7 @@ def listing(as_json: options.AsJsonList = False) -> None:
         print(f"{row['name']:<{width}} {size}  {'  '.join(details)}")
 
 
-def model_row(model: Model, library: Library) -> dict[str, Any]:
+def model_row(model: StoredModel, library: Library) -> dict[str, Any]:
     """Return a model as the list shows it; sizes are in bytes."""
     from localspec.library.model import FORMATS
     from localspec.library.verify import disk_usage

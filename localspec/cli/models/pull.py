@@ -12,7 +12,7 @@ from localspec.cli.sizes import format_bytes
 from localspec.errors import BadValue
 
 if TYPE_CHECKING:
-    from localspec.library import Library, Model, Progress
+    from localspec.library import Library, Progress, StoredModel
     from localspec.library.download.hub import DownloadSize
 
 HELP = """Download a model, unless it is in the library.
@@ -70,7 +70,7 @@ def pull(
 
 def download(
     library: Library, name: str, progress: Progress, precision: str | None, format: str | None
-) -> Model:
+) -> StoredModel:
     """Download a model if it is missing, and return it; its size is shown before the first byte."""
     from localspec.library import catalogue, storage
 
@@ -92,7 +92,7 @@ def download(
     return library.pull(name, progress, precision, format, on_size)
 
 
-def model_values(model: Model) -> dict[str, Any]:
+def model_values(model: StoredModel) -> dict[str, Any]:
     """Return a model as `--json` prints it."""
     return {
         "name": model.name,

@@ -13,7 +13,7 @@ from localspec.cli.sizes import format_bytes
 from localspec.errors import BadValue
 
 if TYPE_CHECKING:
-    from localspec.library import Library, Model
+    from localspec.library import Library, StoredModel
 
 HELP = """Delete a model, after asking.
 
@@ -48,7 +48,7 @@ def remove(
     print(f"Deleted {resolved.name}, {format_bytes(freed)} freed{remaining}")
 
 
-def confirm(model: Model, library: Library, size: str) -> None:
+def confirm(model: StoredModel, library: Library, size: str) -> None:
     """Ask before a model is deleted; raises BadValue without a terminal, Exit for a no."""
     if not sys.stdin.isatty():
         raise BadValue(

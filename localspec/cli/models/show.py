@@ -12,7 +12,7 @@ from localspec.cli import options
 from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, suggestion
 
 if TYPE_CHECKING:
-    from localspec.library import Library, Model
+    from localspec.library import Library, StoredModel
 
 HELP = """Show a model of the library: its files, checksums, source and drafts.
 
@@ -52,7 +52,7 @@ def missing_error(library: Library, name: str) -> LocalspecError:
     return UnknownModel(f"`{name}` is not in the library", suggestion(name, [model.name for model in known]))
 
 
-def template_values(model: Model) -> dict[str, str]:
+def template_values(model: StoredModel) -> dict[str, str]:
     """Return a model's chat template as `--json` prints it; raises UnsupportedModel if it has none."""
     template = model.template()
     if template is None:
@@ -61,7 +61,7 @@ def template_values(model: Model) -> dict[str, str]:
     return {"template": template.source, **tools}
 
 
-def model_details(model: Model, library: Library) -> dict[str, Any]:
+def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
     """Return a model's details as plain values; sizes are in bytes, `context` in tokens."""
     from localspec.build import card
     from localspec.library.model import FORMATS

@@ -11,7 +11,7 @@ from localspec.cli import options
 from localspec.cli.models.show import missing_error
 
 if TYPE_CHECKING:
-    from localspec.library import Library, Model, Progress
+    from localspec.library import Library, Progress, StoredModel
 
 HELP = """Check the sizes and checksums of the files of a model, or of all models.
 
@@ -49,14 +49,14 @@ def verify(
         raise typer.Exit(1)
 
 
-def named_model(library: Library, name: str, known: list[Model]) -> list[Model]:
+def named_model(library: Library, name: str, known: list[StoredModel]) -> list[StoredModel]:
     """Return the model with a name or alias, even if it is incomplete, as a list of one or none."""
     exact = [model for model in known if model.name == name]
     by_alias = None if exact else library.find(name)
     return [by_alias] if by_alias else exact[:1]
 
 
-def check(model: Model, progress: Progress) -> dict[str, Any]:
+def check(model: StoredModel, progress: Progress) -> dict[str, Any]:
     """Return the number of files read, and each wrong file with its problem."""
     from localspec.library.verify import problems
 

@@ -16,7 +16,7 @@ from localspec.library.download.hub import DownloadSize, OnSize
 from localspec.library.importing.source import SIZE_FACTOR, GraphMode, ImportSource
 from localspec.library.installed import InstalledModels
 from localspec.library.locks import locked
-from localspec.library.model import Model
+from localspec.library.model import StoredModel
 from localspec.library.progress import Progress
 from localspec.library.sources import Source
 
@@ -57,7 +57,7 @@ def name_for(
     return entry.name if default is None or default.manifest.comes_from(sources) else with_precision
 
 
-def pull(models: InstalledModels, request: PullRequest, progress: Progress) -> Model:
+def pull(models: InstalledModels, request: PullRequest, progress: Progress) -> StoredModel:
     """Download and import a model unless it is installed; wait for another process that does the same."""
 
     def on_size(size: DownloadSize) -> None:
@@ -81,7 +81,7 @@ def pull(models: InstalledModels, request: PullRequest, progress: Progress) -> M
     return model
 
 
-def _installed(models: InstalledModels, request: PullRequest) -> Model | None:
+def _installed(models: InstalledModels, request: PullRequest) -> StoredModel | None:
     """Return the installed model; raise BadValue if it does not have the requested format."""
     model, format = models.load(request.name), request.format
     if model and format and model.files_in(_MODEL_FORMATS[format]) is None:

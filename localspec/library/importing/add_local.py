@@ -13,7 +13,7 @@ from localspec.library import catalogue, storage
 from localspec.library.importing.source import ImportSource
 from localspec.library.locks import locked
 from localspec.library.manifest import Manifest, SourceFile
-from localspec.library.model import GRAPH, Model
+from localspec.library.model import GRAPH, StoredModel
 from localspec.library.paths import check_name
 from localspec.library.progress import Progress
 from localspec.library.store import Library
@@ -21,7 +21,9 @@ from localspec.library.store import Library
 WEIGHTS = "openvino_model.bin"
 
 
-def add_local(library: Library, path: Path, name: str, progress: Progress, *, copy: bool = False) -> Model:
+def add_local(
+    library: Library, path: Path, name: str, progress: Progress, *, copy: bool = False
+) -> StoredModel:
     """Add the GGUF file, OpenVINO folder or Hugging Face folder `path` as `name`.
 
     The model is used from there unless `copy`. A file that another model was imported from is not converted
@@ -75,7 +77,7 @@ def _format_of(path: Path) -> str:
     return "openvino"
 
 
-def _link_files(same: Model, name: str, path: Path, digest: str, into: Path) -> Manifest:
+def _link_files(same: StoredModel, name: str, path: Path, digest: str, into: Path) -> Manifest:
     """Hard-link the files of another model into `into`, or copy them; return the new model's manifest."""
     for file in same.folder.iterdir():
         if file.is_file() and file.name in same.manifest.sizes:

@@ -11,7 +11,7 @@ from localspec.errors import UnsupportedModel
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import convert
 from localspec.library.manifest import Manifest
-from localspec.library.model import GRAPH, Model
+from localspec.library.model import GRAPH, StoredModel
 from localspec.library.progress import Progress
 
 
@@ -29,16 +29,16 @@ def finish_manifest(about: Manifest, folder: Path, progress: Progress) -> Manife
     )
 
 
-def load_if_complete(folder: Path, about: Manifest) -> Model | None:
+def load_if_complete(folder: Path, about: Manifest) -> StoredModel | None:
     """Return the model, None if a file is missing or has another size."""
     files = Path(about.folder) if about.folder else folder
     complete = all(storage.size_of(files / name) == size for name, size in about.sizes.items())
     if about.name != folder.name or "tokenizer.json" not in about.sizes or not complete:
         return None
-    return Model(about.name, files, about, draft_of(about))
+    return StoredModel(about.name, files, about, draft_of(about))
 
 
-def use_in_place(path: Path) -> Model:
+def use_in_place(path: Path) -> StoredModel:
     """Return the model of an OpenVINO folder without importing it."""
     if not (path / "tokenizer.json").is_file():
         raise UnsupportedModel(
@@ -50,7 +50,7 @@ def use_in_place(path: Path) -> Model:
         about.check()
     else:
         about = Manifest(name=folder.name, source=f"file:{folder}", **convert.openvino_facts(folder))
-    return Model(about.name, folder, about, draft_of(about))
+    return StoredModel(about.name, folder, about, draft_of(about))
 
 
 def draft_of(about: Manifest) -> str | None:

@@ -13,13 +13,13 @@ from localspec.library.importing.source import GraphMode, ImportSource
 from localspec.library.installed import InstalledModels
 from localspec.library.locks import locked
 from localspec.library.manifest import SourceFile
-from localspec.library.model import GRAPH, Model
+from localspec.library.model import GRAPH, StoredModel
 from localspec.library.progress import Progress
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def from_path(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> Model:
+def from_path(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> StoredModel:
     """Return the model of a GGUF file, an OpenVINO folder or a Hugging Face folder."""
     if path.is_file():
         return _from_gguf(models, path, progress, graph)
@@ -31,7 +31,7 @@ def from_path(models: InstalledModels, path: Path, progress: Progress, graph: Gr
     raise UnknownModel(f"No such file or folder: `{path}`", hint)
 
 
-def _from_gguf(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> Model:
+def _from_gguf(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> StoredModel:
     """Import a GGUF file, known by its path, size and time, or elsewhere by its digest."""
     with storage.read_errors(path):
         file = SourceFile.of(path)
@@ -47,7 +47,7 @@ def _from_gguf(models: InstalledModels, path: Path, progress: Progress, graph: G
         return models.import_model(name, ImportSource.from_local("gguf", path, digest), progress, graph)
 
 
-def _from_folder(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> Model:
+def _from_folder(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> StoredModel:
     """Import a Hugging Face folder, known by its files' paths, sizes and times."""
     files = [SourceFile.of(file) for file in weight_files(path)]
     if model := models.by_source_files(files):

@@ -186,9 +186,7 @@ def test_a_forbidden_repository(pull: Puller, tmp_path: Path) -> None:
     name = "OpenVINO/Qwen3-8B-int4-ov"
     pull.hub.gated.add(name)
     page = f"{pull.hub.url}/{name}"
-    pull(f"hf:{name}").refused(
-        1, "requires an access token", f"Accept its terms at {page}", "hf auth login"
-    )
+    pull(f"hf:{name}").refused(1, "requires an access token", f"Accept its terms at {page}", "hf auth login")
     pull(f"hf:{name}", HF_TOKEN="hf_abc").refused(1, "the token of `HF_TOKEN` has no access", page)
     (tmp_path / "no token").write_text("hf_login")
     pull(f"hf:{name}").refused(1, "the token of `hf auth login` has no access", page)

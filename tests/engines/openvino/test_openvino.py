@@ -26,7 +26,7 @@ from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BrokenModel, ContextFull, UnknownDevice
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.ir import import_weights
-from localspec.library import Model, Silent
+from localspec.library import Silent, StoredModel
 
 Make = Callable[..., OpenVino]
 KV = ("f16", "f32", "u8")
@@ -58,7 +58,7 @@ def test_a_rewind_leaves_no_trace(engine: Make, text: list[int], kv: str, kept: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped where")
-def test_weights_that_were_packed_leave_memory(smollm2: Model, text: list[int]) -> None:
+def test_weights_that_were_packed_leave_memory(smollm2: StoredModel, text: list[int]) -> None:
     """Passes over one token read them anew, for a form of their own."""
     session = OpenVino(smollm2.folder, threads=2).session()
     for count in (20, 1, 1):
@@ -135,7 +135,7 @@ def test_a_full_context_names_both_numbers_and_harms_nothing(engine: Make, text:
 
 
 def test_a_text_may_fill_the_context_to_its_last_token(
-    smollm2: Model, text: list[int], tmp_path: Path
+    smollm2: StoredModel, text: list[int], tmp_path: Path
 ) -> None:
     for name in ("openvino_model.xml", "openvino_model.bin"):
         (tmp_path / name).symlink_to(smollm2.folder / name)
@@ -246,13 +246,13 @@ def test_both_forms_of_the_offsets_give_the_same_text(
     assert sizes[0] < 0.8 * sizes[1]  # they are two forms
 
 
-def test_an_unknown_device_names_those_there_are(smollm2: Model) -> None:
+def test_an_unknown_device_names_those_there_are(smollm2: StoredModel) -> None:
     with pytest.raises(UnknownDevice, match="Unknown device `TPU`") as caught:
         OpenVino(smollm2.folder, device="TPU")
     assert "`CPU`" in (caught.value.hint or "")
 
 
-def test_weights_that_were_cut_are_refused(smollm2: Model, tmp_path: Path) -> None:
+def test_weights_that_were_cut_are_refused(smollm2: StoredModel, tmp_path: Path) -> None:
     (tmp_path / "openvino_model.xml").symlink_to(smollm2.folder / "openvino_model.xml")
     weights = (smollm2.folder / "openvino_model.bin").read_bytes()
     (tmp_path / "openvino_model.bin").write_bytes(weights[: len(weights) // 2])
