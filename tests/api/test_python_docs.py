@@ -40,7 +40,7 @@ def blocks(file: str) -> list[str]:
 
 def test_the_readme_s_example_is_short_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = blocks("README.md")
-    assert len(example.strip().splitlines()) <= 6
+    assert len(example.strip().splitlines()) <= 7
     exec(example, {})
     assert len(capsys.readouterr().out) > 10
 

@@ -51,7 +51,7 @@ class Adaptive(DraftLengthPolicy):
         self._sources: dict[str, SourceStats] = {}
         self._prefill = PrefillPolicy()
         self._unread = 0  # tokens that were too many to read for a draft of this answer
-        self._memo = _Memo()
+        self._last_seen = _Seen()
         self._plain = False  # must the next step be a plain one
         self._opening = True  # is the next step the first of its answer
         self._finished = True
@@ -107,14 +107,18 @@ class Adaptive(DraftLengthPolicy):
 
         Drafts grow guess by guess, so the result for the last draft is extended rather than made anew.
         """
-        seen = self._memo.of(draft)
-        for guess in draft[len(seen.names) :]:
-            name = class_of(guess.source, guess.confidence, len(seen.names))
+        seen, count = self._last_seen, len(self._last_seen.names)
+        if count > len(draft) or (count and draft[count - 1] is not seen.last):
+            seen, count = _Seen(), 0
+            self._last_seen = seen
+        while count < len(draft):
+            seen.last = guess = draft[count]
+            name = class_of(guess.source, guess.confidence, count)
             stats = self._stats_of(guess.source)
-            chance = stats.chance(stats.rates.at(len(seen.names)), name)
-            seen.survival.append(seen.survival[-1] * chance)
+            seen.survival.append(seen.survival[-1] * stats.chance(stats.rates.at(count), name))
             seen.names.append(name)
             seen.own[guess.source] = seen.own.get(guess.source, 0) + 1
+            count += 1
         return seen
 
     def _pays(self, stats: SourceStats, draft: Sequence[Guess], candidate: Candidate, seen: _Seen) -> bool:
@@ -154,7 +158,7 @@ class Adaptive(DraftLengthPolicy):
         self._prefill.learn(len(last.tokens), seconds, open_to_draft, self._finished)
         self._opening = False
         self._plan(last, seen, lazy_first.keys())
-        self._memo = _Memo()
+        self._last_seen = _Seen()
 
     def _learn_declined(self, last: Step, seen: _Seen) -> None:
         """Relax the class of a guess that was declined because it did not pay."""
@@ -303,20 +307,4 @@ class _Seen:
     names: list[str] = field(default_factory=list)
     own: dict[str, int] = field(default_factory=dict)
     survival: list[float] = field(default_factory=lambda: [1.0])
-
-
-class _Memo:
-    """The last draft that was looked at, and what was seen in it."""
-
-    def __init__(self) -> None:
-        self._draft: list[Guess] = []
-        self._seen = _Seen()
-
-    def of(self, draft: Sequence[Guess]) -> _Seen:
-        """Return what was seen of `draft` if it continues the last one, else an empty record."""
-        known = len(self._draft)
-        if known > len(draft) or (known and draft[known - 1] is not self._draft[-1]):
-            self._draft, self._seen = [], _Seen()
-            known = 0
-        self._draft += draft[known:]
-        return self._seen
+    last: Guess | None = None
