@@ -48,7 +48,7 @@ def made(smollm2: StoredModel) -> Make:
 
     @cache
     def make(name: str, exact: bool = False) -> Engine:
-        return LoadSpec(plugins.parse("engines", SPECS[name][exact]), smollm2).make()
+        return LoadSpec(plugins.parse("engines", SPECS[name][exact]), smollm2).load()
 
     return make
 
@@ -134,7 +134,7 @@ def test_all_engines_agree_with_the_formulas_in_float32(tmp_path: Path, family: 
         plugins.parse("engines", SPECS[name][1]),
         Library(tmp_path / "home").resolve(str(path), Silent(), plugins.part("engines", name).made_by.forms),
     )
-    session, tokens = made.make().session(), [at % tiny.VOCAB for at in range(5, 45)]
+    session, tokens = made.load().session(), [at % tiny.VOCAB for at in range(5, 45)]
     expected = tiny.logits(model, tokens)
     found: Logits = np.concatenate(
         [session.forward(tokens[at : at + size], size).copy() for at, size in ((0, 30), (30, 1), (31, 9))]
