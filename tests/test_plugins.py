@@ -111,7 +111,7 @@ def test_an_unknown_part_names_the_nearest(kind: str, name: str, message: str, h
     ("text", "message", "hint"),
     [
         ("ngram:longst=4", "`ngram` has no option called `longst`", "Did you mean `longest`?"),
-        ("ngram:9", "`ngram` has no option called `9`", "There is `longest`, `shortest`"),
+        ("ngram:9", "`ngram` has no option called `9`", "Choose from `longest`, `shortest`"),
         ("none:a=1", "`none` has no option called `a`", "It takes none"),
     ],
 )
