@@ -61,6 +61,7 @@ def check_model(name: str, choice: Choice, library: Library, progress: Progress)
         "device": runtime.engine.device,
         "load_seconds": round(load_seconds, 2),
         "rewind": rewind,
+        "width_fault": runtime.resolution.target.width_fault(runtime.engine),
         "drafter": str(runtime.draft_spec),
         "draft_parity": draft_parity,
         "cpu_parity": cpu_parity,
@@ -91,7 +92,8 @@ def _compare_draft(runtime: Runtime) -> list[Record]:
         tokens = runtime.question(prompt)
         plain = _greedy(runtime, tokens, plugins.parse("drafters", OFF_PART).make(runtime.target))
         drafted = _greedy(runtime, tokens, runtime.drafter)
-        record = _compare(prompt, tokens, _tokens_of(plain), _tokens_of(drafted), runtime.engine)
+        answers = (_tokens_of(plain), _tokens_of(drafted))
+        record = _compare(prompt, tokens, *answers, runtime.engine, runtime.tolerance)
         records.append(record | {"drafted": sum(step.drafted for step in drafted)})
     return records
 
@@ -125,10 +127,15 @@ def _tokens_of(steps: Sequence[Step]) -> list[int]:
 
 
 def _compare(
-    prompt: str, tokens: list[int], expected: list[int], actual: list[int], engine: Engine
+    prompt: str,
+    tokens: list[int],
+    expected: list[int],
+    actual: list[int],
+    engine: Engine,
+    tolerance: float = ROUNDED,
 ) -> Record:
     """Return whether two answers are the same, or where they differ and by how many logits."""
-    difference = first_difference(expected, actual, engine=engine, prompt=tokens, tolerance=ROUNDED)
+    difference = first_difference(expected, actual, engine=engine, prompt=tokens, tolerance=tolerance)
     record: Record = {
         "prompt": prompt,
         "tokens": len(expected),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.bench.backends import PLAIN, Backend, BaselineFailed, MeasuredAnswer
+from localspec.bench.backends import PLAIN, Backend, BaselineFailed, LocalspecBackend, MeasuredAnswer
 from localspec.bench.suites import Prompt
 from localspec.core.contracts import Engine
 from localspec.core.parity import ROUNDED, first_difference
@@ -101,6 +101,8 @@ class _Runner:
         self._model = model
         self._engine = engine
         self._tokens = tokens
+        own = (backend for backend in backends if isinstance(backend, LocalspecBackend))
+        self._tolerances = {backend.name: backend.runtime.tolerance for backend in own}
 
     def run_prompt(self, prompt: Prompt, repetition: int) -> None:
         """Have every backend answer all turns of a prompt once; a prompt too long for one is skipped."""
@@ -148,12 +150,13 @@ class _Runner:
         """Compare each backend's answers with the plain ones, up to the first turn that differs."""
         for name, turns in answers.items():
             parity = self.results.parity.setdefault(name, Parity())
+            tolerance = self._tolerances.get(name, ROUNDED)
             history: list[str] = []
             for turn, (expected, actual) in enumerate(zip(answers[PLAIN], turns, strict=False)):
                 parity.answers += 1
                 ids = encoded(self._model, prompt.turns[: turn + 1], history, prompt.system)
                 difference = first_difference(
-                    expected, actual, engine=self._engine, prompt=ids, tolerance=ROUNDED
+                    expected, actual, engine=self._engine, prompt=ids, tolerance=tolerance
                 )
                 if difference is not None:
                     parity.ties += difference.tie

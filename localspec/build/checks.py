@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from localspec import plugins
 from localspec.build.context import CONTEXT, Workspace
 from localspec.core.contracts import Drafter, DraftModel, Engine
-from localspec.core.parity import ROUNDED, first_difference
+from localspec.core.parity import first_difference
 from localspec.core.rewind_check import rewind_fault
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import LazyGuess, Logits, Step, Tokens
@@ -128,7 +128,11 @@ def measure_speedup(
             seconds[name] += _seconds(steps) if number else 0.0
             answers[name] = [token for step in steps for token in step.tokens]
         difference = first_difference(
-            answers["plain"], answers["drafted"], engine=runtime.engine, prompt=prompt, tolerance=ROUNDED
+            answers["plain"],
+            answers["drafted"],
+            engine=runtime.engine,
+            prompt=prompt,
+            tolerance=runtime.tolerance,
         )
         different += bool(number and difference and not difference.tie)
     return {

@@ -175,6 +175,11 @@ class Runtime:
         return self.decoding is None and self.verifier.lossless
 
     @property
+    def tolerance(self) -> float:
+        """The gap in logits at which drafted text may differ from plain text, 0 if it never does."""
+        return self.resolution.target.tolerance(self.engine)
+
+    @property
     def draft_name(self) -> str | None:
         """The name of the draft model, None without one."""
         draft = self.resolution.draft.load

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec import devices
-from localspec.core.rewind_check import rewind_fault
+from localspec.core.parity import ROUNDED
+from localspec.core.rewind_check import rewind_fault, width_fault
 from localspec.errors import TooLittleMemory
 from localspec.library import StoredModel, compiled_folder
 from localspec.plugins import Spec
@@ -70,6 +71,19 @@ class LoadSpec:
             probes.add(self.key, **known)
         fault: str | None = known["rewind"]
         return fault
+
+    def width_fault(self, engine: Engine) -> str | None:
+        """Return how logits depend on the pass width, None if they do not; probed once, like `fault`."""
+        known = probes.read(self.key)
+        if "widths" not in known:
+            known = {"widths": width_fault(engine.session(), engine.vocab)}
+            probes.add(self.key, **known)
+        fault: str | None = known["widths"]
+        return fault
+
+    def tolerance(self, engine: Engine) -> float:
+        """Return the gap in logits that a drafted text may differ by: 0 if no pass width changes a logit."""
+        return 0.0 if self.width_fault(engine) is None else ROUNDED
 
 
 def check_memory(specs: Sequence[LoadSpec]) -> None:

@@ -1,4 +1,4 @@
-"""The proof of a rewind: it believes what a session does, not what it says."""
+"""The checks of a session: they believe what it does, not what it says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from localspec.core.contracts import Session
-from localspec.core.rewind_check import rewind_fault
+from localspec.core.rewind_check import rewind_fault, width_fault
 from localspec.core.types import Logits, Tokens
 from localspec.engines.toy import Toy
 
@@ -79,3 +79,30 @@ def test_a_trace_is_seen(kept: int) -> None:
 def test_rounding_is_no_trace() -> None:
     assert rewind_fault(Blurred(1e-3), VOCAB) is None
     assert rewind_fault(Blurred(0.5), VOCAB) is not None
+
+
+class Uneven(Session):
+    """Gives other logits in passes of one width."""
+
+    def __init__(self, width: int) -> None:
+        self._inner = toy()
+        self._width = width
+
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
+        logits = self._inner.forward(tokens, rows)
+        return logits + np.float32(0.25) if len(tokens) == self._width else logits
+
+    def rewind(self, length: int) -> int:
+        return self._inner.rewind(length)
+
+
+@pytest.mark.parametrize("block_size", [1, 8])
+def test_equal_logits_have_no_fault(block_size: int) -> None:
+    session = toy(block_size)
+    assert width_fault(session, VOCAB) is None
+    assert session.rewind(99) == 0
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
+def test_a_width_with_other_logits_is_named(width: int) -> None:
+    assert width_fault(Uneven(width), VOCAB) == f"a pass over {width} changes logits by 0.25"

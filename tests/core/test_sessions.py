@@ -114,6 +114,8 @@ def test_its_rewind_holds(block_size: int) -> None:
 def test_an_exit_is_one_of_the_layers() -> None:
     assert not isinstance(Toy().session(), EarlyExit)
     for layer in (LAYERS, 99):
-        with pytest.raises(BadValue, match=f"Cannot exit after layer {layer}: the model has 4 layers") as caught:
+        with pytest.raises(
+            BadValue, match=f"Cannot exit after layer {layer}: the model has 4 layers"
+        ) as caught:
             Toy(exit=layer)
         assert caught.value.hint == "Choose one from 1 to 3"

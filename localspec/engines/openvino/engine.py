@@ -14,9 +14,10 @@ from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.page_release import read_once
-from localspec.errors import BrokenModel, ContextFull, not_together
+from localspec.errors import BadValue, BrokenModel, ContextFull, not_together
 from localspec.formats.files import context_length
 from localspec.formats.graph import layer_split
+from localspec.formats.graph.paged import ROWS
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
@@ -29,6 +30,7 @@ class OpenVino(Engine):
     Arithmetic on a CPU is float32, with int8 activations in passes over several tokens of a model of 400 MB
     or more: for a few tokens that is faster than bfloat16. `group=0` keeps activations in float32, and passes
     of any width then give the same text; smaller models, which rounding disturbs more, have it by default.
+    `pad` makes the logits of all widths equal to the bit with int8 activations, too (docs/exactness.md).
     The KV cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
     channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight in one of
     them. A start with `exit` or `hidden` takes longer, because only plain graphs are kept for the next start.
@@ -52,6 +54,7 @@ class OpenVino(Engine):
                 most=65536,
             ),
         ] = -1,
+        pad: Annotated[bool, Option("read single tokens twice: equal logits for all widths")] = False,
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
     ) -> None:
@@ -66,6 +69,7 @@ class OpenVino(Engine):
         core = ov.Core()
         self.place = place(core, device)
         self.device = self.place.device
+        self.pads = _padding(pad, self.device)
         self._graph = model / "openvino_model.xml"
         self._cache = cache
         self._mapped: list[Any] = []
@@ -143,6 +147,13 @@ class OpenVino(Engine):
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
 
 
+def _padding(pad: bool, device: str) -> bool:
+    """Return `pad`; raises BadValue for a device that does not pad."""
+    if pad and device != "CPU":
+        raise BadValue(f"`pad` of `openvino` is for the CPU, not for {device}", "Leave `pad` out")
+    return pad
+
+
 class Reader:
     """A compiled graph or a part of one, and the KV cache blocks of one text."""
 
@@ -163,7 +174,17 @@ class Reader:
         self._blocks = 0
 
     def read(self, at: int, count: int, **inputs: Any) -> Any:
-        """Read `count` tokens from position `at` on; return the first output, a view until the next call."""
+        """Read `count` tokens from position `at` on; return the first output, a view until the next call.
+
+        A padding engine reads a single token twice, because a pass over one token rounds differently from all
+        wider ones. The next pass overwrites the second one's keys, and its output is dropped.
+        """
+        padded = count == 1 and self._engine.pads
+        if padded:
+            count = 2
+            inputs = {
+                name: array if name == ROWS else np.repeat(array, 2, 0) for name, array in inputs.items()
+            }
         total = at + count
         blocks = -(-total // self.block)
         if blocks > self._blocks:
@@ -179,7 +200,8 @@ class Reader:
         )
         with self._engine.packing(self._compiled, count):
             self._request.infer()
-        return self.output(0)
+        output = self.output(0)
+        return output[:1] if padded and ROWS not in inputs else output
 
     def output(self, number: int) -> Any:
         """Return an output of the last pass, a view until the next one."""
@@ -209,8 +231,11 @@ class Reader:
                 self._request.set_tensor(name, self._ov.Tensor(array))
 
     def _grow(self, needed: int, kept: int) -> None:
-        """Grow to `needed` blocks or twice the present number, up to the context; `kept` are in use."""
-        most = -(-self._engine.context // self.block)
+        """Grow to `needed` blocks or twice the present number, up to the context and a padding token.
+
+        The first `kept` blocks are in use.
+        """
+        most = -(-(self._engine.context + 1) // self.block)
         blocks = min(max(needed, 2 * self._blocks, FIRST_BLOCKS), most)
         for name, port in self._caches.items():
             shape = [blocks, *(int(port.partial_shape[axis].get_length()) for axis in (1, 2, 3))]
@@ -226,6 +251,7 @@ class OpenVinoSession(Session):
 
     def __init__(self, engine: OpenVino, compiled: Any) -> None:
         self._context = engine.context
+        self._pads = engine.pads
         self._vocab = int(compiled.output("logits").partial_shape[-1].get_length())
         self._reader = Reader(engine, compiled)
         self._length = 0
@@ -237,14 +263,17 @@ class OpenVinoSession(Session):
             raise ContextFull(total, self._context)
         if not count:
             return np.empty((0, self._vocab), np.float32)
-        logits: Logits = self._reader.read(
+        least = 2 if self._pads else 1  # the head, too, rounds a single row differently
+        first = max(count - max(rows, least), 0)
+        read: Logits = self._reader.read(
             self._length,
             count,
             input_ids=np.array(tokens, np.int64),
-            logit_rows=np.arange(count - max(rows, 1), count, dtype=np.int32),
+            **{ROWS: np.arange(first, max(count, least), dtype=np.int32)},
         )
         self._length = total
-        return logits.reshape(-1, self._vocab)[:rows]
+        logits = read.reshape(-1, self._vocab)
+        return logits[count - first - rows : count - first]
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the next pass overwrites the rest."""
@@ -286,7 +315,8 @@ class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):
         """Append `tokens` and return a view [rows, vocab] on the request's output."""
         found = super().forward(tokens, rows)
         if tokens:
-            self._states.put(self._length - len(tokens), self._reader.output(1).reshape(len(tokens), -1))
+            states = self._reader.output(1)[: len(tokens)]
+            self._states.put(self._length - len(tokens), states.reshape(len(tokens), -1))
         return found
 
     def hidden(self) -> Logits:

@@ -1,0 +1,96 @@
+"""With `pad` passes of every width give the same logits, to the bit, so a draft never changes a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import models
+from localspec import devices, plugins
+from localspec.core.cursor import Cursor
+from localspec.core.rewind_check import width_fault
+from localspec.core.sampler import Sampling
+from localspec.core.types import Logits
+from localspec.engines.openvino import engine as openvino
+from localspec.engines.openvino.device_config import Placement
+from localspec.engines.openvino.engine import OpenVino
+from localspec.errors import BadValue
+from localspec.library import StoredModel
+
+pytestmark = pytest.mark.engines
+
+Make = Callable[..., OpenVino]
+WIDTHS = (1, 2, 3, 5, 8, 16)
+vnni = pytest.mark.skipif("VNNI" not in devices.cpu().vector, reason="not proved without VNNI")
+
+
+def logits(engine: OpenVino, text: list[int], width: int) -> Logits:
+    """Read 96 tokens after 16 others in passes of one width."""
+    session = engine.session()
+    session.forward(text[:16], 0)
+    passes = [text[at : at + width] for at in range(16, 112 - width + 1, width)]
+    return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
+
+
+@vnni
+@pytest.mark.parametrize("options", [{}, {"kv": "u8"}, {"hidden": True}], ids=str)
+def test_logits_of_all_widths_are_equal(engine: Make, text: list[int], options: dict[str, Any]) -> None:
+    made = engine(group=32, pad=True, **options)
+    expected = logits(made, text, 96)
+    for width in WIDTHS:
+        found = logits(made, text, width)
+        assert np.array_equal(found, expected[: len(found)]), width
+    assert width_fault(made.session(), made.vocab) is None
+
+
+@vnni
+@pytest.mark.large
+@pytest.mark.parametrize("name", ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
+def test_logits_of_a_large_model_too(name: str) -> None:
+    model = models.large(name)
+    made, text = OpenVino(model.folder, threads=2, pad=True), list(range(1000, 1112))
+    expected = logits(made, text, 96)
+    for width in WIDTHS:
+        found = logits(made, text, width)
+        assert np.array_equal(found, expected[: len(found)]), width
+
+
+@vnni
+@pytest.mark.parametrize("draft", ["ngram", "suffix", "recycle", "hybrid"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_drafted_text_is_plain_text_without_any_near_tie(
+    engine: Make, ask: Callable[..., Any], prompt: list[int], draft: str, temperature: float
+) -> None:
+    made, options = engine(group=32, pad=True), {"prompt": prompt, "room": 64, "seed": 5}
+    options["sampling"] = Sampling(temperature=temperature, top_p=0.95)
+    plain = ask(Cursor(made.session()), **options)
+    target = Cursor(made.session())
+    drafted = ask(target, plugins.parse("drafters", draft).make(target), **options)
+    assert sum(last.accepted for last in drafted.steps) > 0
+    assert drafted.tokens == plain.tokens
+
+
+def test_a_padded_pass_reaches_the_end_of_the_context(engine: Make, text: list[int]) -> None:
+    """The KV cache has a place for the second token after the last one."""
+    made = engine(group=32, pad=True)
+    session = made.session()
+    length = made.context - 1
+    session.forward((text * (length // len(text) + 1))[:length], 0)
+    assert session.forward([7], 1).shape == (1, made.vocab)
+
+
+def test_without_padding_a_single_token_may_round_differently(engine: Make) -> None:
+    made = engine(group=32)
+    fault = width_fault(made.session(), made.vocab)
+    assert fault is None or "changes logits by" in fault
+
+
+def test_padding_is_refused_where_it_would_do_nothing(
+    smollm2: StoredModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino, "place", lambda core, device: Placement("GPU"))
+    with pytest.raises(BadValue, match="`pad` of `openvino` is for the CPU, not for GPU"):
+        OpenVino(smollm2.folder, device="GPU", pad=True)
