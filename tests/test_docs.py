@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,15 @@ def test_shown_specs_parse(kind: str) -> None:
             plugins.parse(kind, spec)
 
 
-def test_the_tests_have_one_command() -> None:
-    block = re.search(r"<!-- tests -->\n```\n(.*?)\n```", README)
+def test_ci_runs_the_readme_s_command() -> None:
+    block = re.search(r"<!-- tests -->\n```\n(.*?)\n```", README, re.S)
     assert block is not None
-    assert block.group(1) == "pip install '.[test,gguf,export]' && python -m pytest -q -n 2 --dist loadfile"
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    (extract,) = re.findall(r"^tests=\$\((.*)\)$", script, re.M)
+    extracted = subprocess.run(["bash", "-c", extract], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert extracted.stdout.strip() == block[1]
+    assert "python -m pytest" in block[1]
+    assert script.rstrip().endswith('bash -euo pipefail -c "$tests"')
 
 
 def test_tables_are_those_of_the_reports_that_are_kept() -> None:
