@@ -112,7 +112,7 @@ class Chat:
 
     @property
     def can_think(self) -> bool:
-        """Tell whether the chat template can switch thinking on and off."""
+        """Return whether the chat template can switch thinking on and off."""
         return self._template is not None and THINKING in self._template.source
 
     def ask(self, text: str) -> Reply:
@@ -275,7 +275,7 @@ def fenced(name: str, text: str) -> str:
 
 
 def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:
-    """Tell whether the answer to a prompt begins inside its reasoning, as some templates make it."""
+    """Return whether the answer to a prompt begins inside its reasoning, as some templates make it."""
     last = runtime.tokenizer.decode(list(prompt[-4:]), skip_special_tokens=False)
     return str(last).rstrip().endswith(OPENS)
 

@@ -54,7 +54,7 @@ class Option:
     choices: tuple[str, ...] = ()
 
     def allows(self, value: Any) -> bool:
-        """Tell whether `value` is within the limits; not-a-number never is."""
+        """Return whether `value` is within the limits; not-a-number never is."""
         if self.least is not None and not value >= self.least:
             return False
         return self.most is None or value <= self.most
@@ -80,7 +80,7 @@ class Setting:
 
     @property
     def required(self) -> bool:
-        """Tell whether there is no default."""
+        """Return whether there is no default."""
         return self.default is REQUIRED
 
     def parse(self, text: str, part: str) -> Any:
@@ -198,7 +198,7 @@ def part(kind: str, name: str) -> Part:
 
 
 def _defined_in(found: Any, module: ModuleType, contract: type) -> bool:
-    """Tell whether `found` is a class of `contract` that belongs to a module, or to a file of a package."""
+    """Return whether `found` is a class of `contract` that belongs to a module, or to a file of a package."""
     own = inspect.isclass(found) and f"{found.__module__}.".startswith(f"{module.__name__}.")
     return own and issubclass(found, contract)
 

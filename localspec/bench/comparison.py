@@ -47,9 +47,9 @@ def format_comparison(before: Values, after: Values) -> str:
         lines += ["NOT COMPARABLE: " + "; ".join(changes)]
     old = {row["backend"]: row for row in before["summary"]}
     for row in after["summary"]:
-        if not (now := row["speed_up"]):
+        if not (now := row["speedup"]):
             continue
-        was = old.get(row["backend"], {}).get("speed_up")
+        was = old.get(row["backend"], {}).get("speedup")
         if not was:
             lines.append(f"{row['backend']:<34} {now['value']:.2f}, not measured before")
             continue

@@ -23,7 +23,7 @@ class Ratio:
     prompts: int
 
 
-def speed_up(pairs: Sequence[Sequence[tuple[float, float]]]) -> Ratio:
+def speedup(pairs: Sequence[Sequence[tuple[float, float]]]) -> Ratio:
     """Return the geometric mean over prompts of the median ratio of seconds per token.
 
     `pairs` has the repetitions of each prompt as (plain, backend), measured one after the other, so that both

@@ -43,10 +43,10 @@ def page(report: Values) -> str:
 def _speeds(report: Values) -> Iterator[Values]:
     """Yield a bar for each backend and class: its speed-up with its interval, in units of the plot."""
     rows = [
-        (f"{part['backend']}: {part['class']}", part["speed_up"])
+        (f"{part['backend']}: {part['class']}", part["speedup"])
         for row in report["summary"]
         for part in ({**row, "class": "all"}, *row["classes"])
-        if part["speed_up"]
+        if part["speedup"]
     ]
     right = 1.3 * max([ratio["value"] for _, ratio in rows] + [1.0])  # an interval is cut off at the edge
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec import devices
 from localspec.bench.backends import PLAIN, Backend, MeasuredAnswer, peak_memory
-from localspec.bench.intervals import median_and_range, speed_up
+from localspec.bench.intervals import median_and_range, speedup
 from localspec.bench.runner import BenchRun, Parity, Run
 from localspec.core.stats import SourceCounts
 
@@ -96,7 +96,7 @@ def _row(name: str, runs: Sequence[Run], passed: bool) -> Values:
     return {
         "backend": name,
         "same_text": passed,
-        "speed_up": asdict(speed_up(pairs)) if passed and name != PLAIN and pairs else None,
+        "speedup": asdict(speedup(pairs)) if passed and name != PLAIN and pairs else None,
         "tokens_per_second": _spread(
             [1 / answer.seconds_per_token for answer in answers if answer.decode_seconds]
         ),

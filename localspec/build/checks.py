@@ -137,7 +137,7 @@ def measure_speedup(
         different += bool(number and difference and not difference.tie)
     return {
         "draft_length": draft_length,
-        "speed_up": round(seconds["plain"] / seconds["drafted"], 4),
+        "speedup": round(seconds["plain"] / seconds["drafted"], 4),
         "texts": len(texts),
         "different_texts": different,
     }

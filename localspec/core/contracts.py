@@ -211,7 +211,7 @@ class DraftLengthPolicy(ABC):
 
     @abstractmethod
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Tell whether `candidate` is worth its cost after `draft`.
+        """Return whether `candidate` is worth its cost after `draft`.
 
         A pure question: asking it changes no later answer.
         """

@@ -42,7 +42,7 @@ class Cursor:
 
     @property
     def exportable(self) -> bool:
-        """Tell whether the session exports and imports whole chunks."""
+        """Return whether the session exports and imports whole chunks."""
         return isinstance(self.session, ExportableSession) and self.chunk % self.session.block_size == 0
 
     def export_chunk(self, number: int) -> bytes:

@@ -66,12 +66,12 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Tell whether the most likely token is always taken."""
+        """Return whether the most likely token is always taken."""
         return self.temperature == 0 or self.top_k == 1
 
     @property
     def penalized(self) -> bool:
-        """Tell whether the choice depends on the tokens before it."""
+        """Return whether the choice depends on the tokens before it."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
@@ -137,11 +137,11 @@ class Sampler:
 
     @property
     def constrained(self) -> bool:
-        """Tell whether a grammar constrains the answer."""
+        """Return whether a grammar constrains the answer."""
         return self._constraint is not None
 
     def allows(self, token: int, before: Tokens) -> bool:
-        """Tell whether `token` is allowed after `before`."""
+        """Return whether `token` is allowed after `before`."""
         mask = self._allowed(before)
         return mask is None or (token < len(mask) and bool(mask[token]))
 

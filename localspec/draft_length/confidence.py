@@ -28,5 +28,5 @@ class Confidence(DraftLengthPolicy):
         self._max = max_tokens
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Tell whether the last guess was confident enough."""
+        """Return whether the last guess was confident enough."""
         return len(draft) < self._max and (not draft or draft[-1].confidence >= self._min)

@@ -17,5 +17,5 @@ class Fixed(DraftLengthPolicy):
         self._tokens = tokens
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Tell whether the draft is shorter than the fixed number."""
+        """Return whether the draft is shorter than the fixed number."""
         return len(draft) < self._tokens

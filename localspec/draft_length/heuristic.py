@@ -29,7 +29,7 @@ class Heuristic(DraftLengthPolicy):
         self._tokens = min(start, max_tokens)
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Tell whether the draft is shorter than this step's number."""
+        """Return whether the draft is shorter than this step's number."""
         return len(draft) < self._tokens
 
     def learn(self, last: Step) -> None:

@@ -88,12 +88,12 @@ class PositionRates:
 
     @property
     def improved(self) -> bool:
-        """Tell whether more of the last dozen guesses were accepted than expected."""
+        """Return whether more of the last dozen guesses were accepted than expected."""
         return self._surprise > 0
 
     @property
     def changed(self) -> bool:
-        """Tell whether the last dozen guesses deviate from the expectation by more than chance (a z-test)."""
+        """Return whether the last dozen guesses differ from the expected by more than chance (a z-test)."""
         return abs(self._surprise) > CHANGE * sqrt(self._variance + CALM)
 
 

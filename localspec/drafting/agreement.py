@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from localspec.core.types import Logits, Tokens
 from localspec.drafting.build_step import BuildContext, TargetText
-from localspec.drafting.speedup import SpeedUp, best_speedup
+from localspec.drafting.speedup import Speedup, best_speedup
 
 Agreement = list[NDArray[np.bool_]]  # per text: is each answer token the draft's likeliest one?
 
@@ -42,7 +42,7 @@ def answer_logits(
 
 def estimate_speedup(
     context: BuildContext, read: Callable[[Tokens], Logits], draft_seconds: Sequence[float]
-) -> tuple[SpeedUp, float]:
+) -> tuple[Speedup, float]:
     """Return a draft's estimated speed-up, and the share of the target's tokens that it guesses.
 
     `draft_seconds` are those of its passes over one and over two tokens.

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class SpeedUp(NamedTuple):
+class Speedup(NamedTuple):
     """An estimate at the best draft length: tokens per step, and the speed relative to plain decoding."""
 
     draft_length: int
     tokens_per_step: float
-    speed_up: float
+    speedup: float
 
 
 def interpolated_costs(full: Sequence[float], reduced: Sequence[float], share: float) -> list[float]:
@@ -46,7 +46,7 @@ def tokens_per_step(agreement: Sequence[NDArray[np.bool_]], draft_length: int) -
 
 def best_speedup(
     agreement: Sequence[NDArray[np.bool_]], draft_seconds: Sequence[float], target_seconds: Sequence[float]
-) -> SpeedUp:
+) -> Speedup:
     """Return the estimated speed-up at the best draft length.
 
     `draft_seconds` are those of the draft's passes over one and two tokens, `target_seconds` those of the
@@ -56,10 +56,10 @@ def best_speedup(
     draft has not read, and the target's own token.
     """
     one, two = draft_seconds
-    best = SpeedUp(0, 1.0, 1.0)
+    best = Speedup(0, 1.0, 1.0)
     for length in range(1, len(target_seconds)):
         tokens, full = tokens_per_step(agreement, length)
-        speed_up = tokens * target_seconds[0] / (length * one + full * (two - one) + target_seconds[length])
-        if speed_up > best.speed_up:
-            best = SpeedUp(length, tokens, speed_up)
+        speedup = tokens * target_seconds[0] / (length * one + full * (two - one) + target_seconds[length])
+        if speedup > best.speedup:
+            best = Speedup(length, tokens, speedup)
     return best

@@ -127,7 +127,7 @@ def sources_of(name: str, precision: str | None, format: str | None) -> tuple[So
 
 
 def _folder_will_do(format: str, precision: str, requested: str | None) -> bool:
-    """Tell whether a Hugging Face folder fits: as the source of an int8 graph, or requested as it is."""
+    """Return whether a Hugging Face folder fits: as the source of an int8 graph, or requested as it is."""
     return format == HF and (precision == "int8" or (precision == "fp16" and requested == HF))
 
 

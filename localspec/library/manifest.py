@@ -58,7 +58,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return self.format > FORMAT
 
     def comes_from(self, sources: Iterable[Source]) -> bool:
-        """Tell whether it was downloaded from one of `sources`, at any revision."""
+        """Return whether it was downloaded from one of `sources`, at any revision."""
         return any(self.source in (str(source), str(source.at(self.revision))) for source in sources)
 
     def newer_error(self) -> UnsupportedModel:

@@ -134,7 +134,7 @@ def _draft_engine(target: Spec, options: Mapping[str, Any]) -> Spec:
 
 
 def same_vocabulary(one: StoredModel, other: StoredModel) -> bool:
-    """Tell whether two models share a vocabulary; identical tokenizer files save the comparison."""
+    """Return whether two models share a vocabulary; identical tokenizer files save the comparison."""
     digests = [model.manifest.digests.get("tokenizer.json") for model in (one, other)]
     if digests[0] is not None and digests[0] == digests[1]:
         return True

@@ -171,7 +171,7 @@ class Runtime:
 
     @property
     def lossless(self) -> bool:
-        """Tell whether the text is the model's own, or follows its own distribution."""
+        """Return whether the text is the model's own, or follows its own distribution."""
         return self.decoding is None and self.verifier.lossless
 
     @property

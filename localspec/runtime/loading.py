@@ -47,7 +47,7 @@ class LoadSpec:
 
     @property
     def in_main_memory(self) -> bool:
-        """Tell whether the weights take main memory rather than a card's."""
+        """Return whether the weights take main memory rather than a card's."""
         setting = self.spec.part.settings.get("device")
         device = str(self.spec.options.get("device", setting.default if setting else "cpu")).lower()
         return device == "cpu" or (device == AUTO and not devices.has_nvidia_driver())

@@ -120,7 +120,7 @@ class Sessions:
         )
 
     def has(self, name: str) -> bool:
-        """Tell whether a conversation of that name exists."""
+        """Return whether a conversation of that name exists."""
         return any(one.name == name for one in self.all())
 
     def write(self, name: str, model: str, messages: Sequence[Message]) -> str:

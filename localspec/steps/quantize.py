@@ -67,15 +67,15 @@ class Quantize(BuildStep):
         """Return 8 or 4, whichever is faster. The candidates are not kept, because they take much memory."""
         runners = {bits: GraphRunner(self._quantized(model.clone(), bits)) for bits in (8, 4)}
         costs = self._context.measured_once(name, lambda: median_pass_seconds(*runners.values()))
-        speed_ups = {}
+        speedups = {}
         for (bits, runner), seconds in zip(runners.items(), costs, strict=True):
             estimate, share = estimate_speedup(self._context, runner.logits, seconds)
             self._context.say(
-                f"{bits} bits: {share:.0%} agreement, {estimate.speed_up:.2f} times as fast"
+                f"{bits} bits: {share:.0%} agreement, {estimate.speedup:.2f} times as fast"
                 f" at draft length {estimate.draft_length}"
             )
-            speed_ups[bits] = estimate.speed_up
-        return max(speed_ups, key=lambda bits: speed_ups[bits])
+            speedups[bits] = estimate.speedup
+        return max(speedups, key=lambda bits: speedups[bits])
 
     def _quantized(self, model: Any, bits: int) -> Any:
         self._context.step(f"Quantizing weights to {bits} bits")

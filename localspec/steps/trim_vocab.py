@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from localspec.drafting.agreement import token_agreement
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, TargetText
-from localspec.drafting.speedup import SpeedUp, best_speedup, interpolated_costs
+from localspec.drafting.speedup import Speedup, best_speedup, interpolated_costs
 from localspec.errors import BadValue
 from localspec.formats.files import copy_configs
 from localspec.formats.graph import surgery
@@ -81,12 +81,12 @@ class TrimVocab(BuildStep):
         if not candidates:
             return None, {}
         estimates = self._estimates(model, folder.name, vocab, candidates)
-        best = max(range(len(estimates)), key=lambda at: estimates[at].speed_up)
+        best = max(range(len(estimates)), key=lambda at: estimates[at].speedup)
         return [*candidates, None][best], {"predicted": estimates[best]._asdict()}
 
     def _estimates(
         self, model: Any, name: str, vocab: int, candidates: Sequence[NDArray[np.int64]]
-    ) -> list[SpeedUp]:
+    ) -> list[Speedup]:
         """Return the estimated speed-up with each of `candidates`, smallest first, and with all tokens."""
         runner, target_seconds = GraphRunner(model), self._context.target_pass_seconds()
         full, reduced = self._context.measured_once(

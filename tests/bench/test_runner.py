@@ -111,15 +111,15 @@ def test_every_backend_answers_every_turn(
     assert found.parity["ngram"].answers >= 2
 
 
-def test_a_different_text_has_no_speed_up(own: LocalspecBackend) -> None:
+def test_a_different_text_has_no_speedup(own: LocalspecBackend) -> None:
     quick, wrong = Fake("quick", own, rate=2.0), Fake("wrong", own, rate=9.0, wrong=True)
     found = run(own, quick, wrong)
     order = [one.backend for one in found.runs if one.prompt == "edit"]
     assert order == ["plain", "quick", "wrong", "wrong", "quick", "plain"]
     rows = {row["backend"]: row for row in report.summary(found)}
-    assert 1.0 < rows["quick"]["speed_up"]["value"] < 4.0
+    assert 1.0 < rows["quick"]["speedup"]["value"] < 4.0
     assert rows["quick"]["same_text"]
-    assert rows["wrong"]["speed_up"] is None
+    assert rows["wrong"]["speedup"] is None
     assert not rows["wrong"]["same_text"]
     assert found.parity["wrong"].failures[0]["at"] == 3
     assert "different text" in page.page(report.report(found, [own, quick, wrong], FACTS))
@@ -164,8 +164,8 @@ def test_a_report_has_the_documented_keys(measured: tuple[runner.BenchRun, list[
     values = json.loads(json.dumps(report.report(*measured, FACTS)))
     assert values["schema"] == report.SCHEMA
     plain, ngram = values["summary"]
-    assert plain["speed_up"] is None
-    assert ngram["speed_up"]["low"] <= ngram["speed_up"]["value"] <= ngram["speed_up"]["high"]
+    assert plain["speedup"] is None
+    assert ngram["speedup"]["low"] <= ngram["speedup"]["value"] <= ngram["speedup"]["high"]
     assert ngram["tokens_per_pass"] > 1
     assert sum(ngram["share"].values()) == pytest.approx(1)
     assert [one["class"] for one in ngram["classes"]] == ["copy", "chat"]
@@ -215,8 +215,8 @@ def test_a_comparison_shows_changes(measured: tuple[runner.BenchRun, list[Backen
     assert "(within the intervals)" in comparison.format_comparison(before, values)
     faster = json.loads(json.dumps(values))
     for row in faster["summary"]:
-        if row["speed_up"]:
-            row["speed_up"] = {"value": 9.0, "low": 8.0, "high": 10.0, "prompts": 2}
+        if row["speedup"]:
+            row["speedup"] = {"value": 9.0, "low": 8.0, "high": 10.0, "prompts": 2}
     assert "(changed)" in comparison.format_comparison(before, faster)
     other = json.loads(json.dumps(values))
     other["machine"]["model"] = "another processor"

@@ -69,15 +69,15 @@ def test_the_fastest_is_found_confirmed_kept_and_used(tuner: Callable[..., Tuner
     assert tuning.winner is not None
     assert tuning.winner.choice.draft == "suffix"
     assert tuning.winner.choice.draft_length == "fixed:tokens=4"
-    assert tuning.speed_up is not None
-    assert tuning.speed_up.low > 1.8
+    assert tuning.speedup is not None
+    assert tuning.speedup.low > 1.8
     found.keep(tuning)
     kept = tuned.read(model_of(home))
     assert kept is not None
-    assert kept["speedup"] == tuning.speed_up.value
+    assert kept["speedup"] == tuning.speedup.value
     used = Runtime.load(models.SMALL, Choice(tuned=True), Library(home), Silent())
     assert str(used.draft_spec) == "suffix"
-    assert used.resolution.tuned_speedup == tuning.speed_up.value
+    assert used.resolution.tuned_speedup == tuning.speedup.value
     assert Runtime.load(models.SMALL, Choice(), Library(home), Silent()).resolution.tuned_speedup is None
 
 

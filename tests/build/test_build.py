@@ -66,7 +66,7 @@ def test_a_draft_is_built_found_and_guesses(library: Library, gguf: Path) -> Non
     )  # weights as they are
     assert found["agreement"] > 0.9
     assert found["perplexity_ratio"] == pytest.approx(1, abs=0.1)
-    assert set(found["predicted"]) == {"draft_length", "tokens_per_step", "speed_up"}
+    assert set(found["predicted"]) == {"draft_length", "tokens_per_step", "speedup"}
     assert not (library.home / "building" / "cut").exists()
     chosen = Runtime.load(str(gguf), Choice(engine="openvino"), library, Silent())
     assert str(chosen.draft_spec) == "hybrid:name=cut"

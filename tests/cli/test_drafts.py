@@ -39,7 +39,7 @@ def test_a_draft_is_pruned_shown_used_and_exported(localspec: Localspec, few: Pa
     assert set(card["agreement_by_class"]) == {"prompts"}
     assert card["parent"] == MODEL
     assert card["versions"]["localspec"]
-    assert card["predicted"]["speed_up"] >= 1
+    assert card["predicted"]["speedup"] >= 1
     shown = localspec.run("show", "cut", "--json").values
     assert shown["card"] == card
     assert shown["target"] == MODEL

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from localspec.drafting.speedup import SpeedUp, best_speedup, interpolated_costs, tokens_per_step
+from localspec.drafting.speedup import Speedup, best_speedup, interpolated_costs, tokens_per_step
 from localspec.steps.prune.layer_selection import angular_distances, block_influence, removal_candidates
 
 
@@ -85,9 +85,9 @@ def test_costs_are_interpolated() -> None:
 
 def test_the_speedup_is_that_of_the_best_length() -> None:
     always = [flags("+" * 100)]
-    assert best_speedup(always, [0.1, 0.1], [1.0, 1.1, 1.2, 1.3]) == SpeedUp(3, 4.0, 4.0 / 1.6)
-    assert best_speedup(always, [0.1, 0.15], [1.0, 1.1, 1.2, 1.3]) == SpeedUp(
+    assert best_speedup(always, [0.1, 0.1], [1.0, 1.1, 1.2, 1.3]) == Speedup(3, 4.0, 4.0 / 1.6)
+    assert best_speedup(always, [0.1, 0.15], [1.0, 1.1, 1.2, 1.3]) == Speedup(
         3, 4.0, pytest.approx(4.0 / 1.65)
     )
-    assert best_speedup([flags("-" * 100)], [0.1, 0.2], [1.0, 1.1, 1.2]) == SpeedUp(0, 1.0, 1.0)
-    assert best_speedup(always, [5.0, 5.0], [1.0, 1.1]) == SpeedUp(0, 1.0, 1.0)
+    assert best_speedup([flags("-" * 100)], [0.1, 0.2], [1.0, 1.1, 1.2]) == Speedup(0, 1.0, 1.0)
+    assert best_speedup(always, [5.0, 5.0], [1.0, 1.1]) == Speedup(0, 1.0, 1.0)

@@ -61,7 +61,7 @@ def expected(smollm2: StoredModel, text: list[int]) -> Logits:
 
 
 def near(found: Logits, expected: Logits) -> bool:
-    """Tell whether rows agree within what a float16 cache changes."""
+    """Return whether rows agree within what a float16 cache changes."""
     chosen = np.take_along_axis(expected, found.argmax(axis=1)[:, None], axis=1)[:, 0]
     return bool(np.abs(found - expected).max() < 0.3 and (expected.max(axis=1) - chosen).max() < 0.05)
 

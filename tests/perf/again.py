@@ -23,7 +23,7 @@ def run(model: str, draft: str, others: list[str]) -> dict[str, Any]:
     found = subprocess.run(
         [*command, "--json", "-", *others], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    return {row["backend"]: row["speed_up"] for row in json.loads(found)["summary"]}
+    return {row["backend"]: row["speedup"] for row in json.loads(found)["summary"]}
 
 
 def apart(ratios: list[float]) -> list[float]:

@@ -65,7 +65,7 @@ def table(report: Values) -> str:
 
 
 def _row(name: str, row: Values) -> str:
-    rate, ratio = row["tokens_per_second"], row["speed_up"]
+    rate, ratio = row["tokens_per_second"], row["speedup"]
     cells = [
         name,
         f"{rate['median']:.1f}" if rate else "",

@@ -101,7 +101,7 @@ def draft(options: argparse.Namespace) -> dict[str, Any]:
     ]
     return {
         "parity": "passed",
-        "speed_up": round(statistics.geometric_mean(ratios), 3),
+        "speedup": round(statistics.geometric_mean(ratios), 3),
         "by_prompt": [round(ratio, 3) for ratio in ratios],
         "plain_tokens_per_second": round(statistics.median(sum(rates["plain"], [])), 2),
         "tokens_per_pass": round(tokens / passes, 2),

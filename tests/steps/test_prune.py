@@ -9,7 +9,7 @@ from build_context import IDLE, LAYERS, FakeContext, logits_of
 
 from localspec import plugins
 from localspec.drafting.build_step import Artifact
-from localspec.drafting.speedup import SpeedUp
+from localspec.drafting.speedup import Speedup
 from localspec.errors import BadValue
 from localspec.steps.prune import step
 
@@ -31,7 +31,7 @@ def test_auto_removes_layers_that_do_not_help(source: Artifact, context: FakeCon
     context._pass_seconds = [0.05] * 9  # a slow target: agreement is what counts
     found = plugins.parse("steps", "prune").make(context).run(source, into)
     assert {0, 5} <= set(found.facts["layers"])
-    assert found.facts["predicted"]["speed_up"] > 1
+    assert found.facts["predicted"]["speedup"] > 1
     assert np.allclose(logits_of(into, TEXT), logits_of(source.folder, TEXT), atol=1e-4)
 
 
@@ -70,6 +70,6 @@ def test_of_equal_estimates_the_higher_agreement_wins(
     cuts = [frozenset({1}), frozenset({2}), frozenset({3})]
     shares = iter([0.7, 0.8, 0.75])
     monkeypatch.setattr(step, "removal_candidates", lambda *_: cuts)
-    monkeypatch.setattr(step, "estimate_speedup", lambda *_: (SpeedUp(0, 1.0, 1.0), next(shares)))
+    monkeypatch.setattr(step, "estimate_speedup", lambda *_: (Speedup(0, 1.0, 1.0), next(shares)))
     found = plugins.parse("steps", "prune:layers=5").make(context).run(source, into)
     assert found.facts["layers"] == [0, 1, 3, 4, 5]

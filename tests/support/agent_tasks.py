@@ -30,7 +30,7 @@ class Task:
             place.write_text(text.removeprefix("\n"), "utf-8")
 
     def solved(self, folder: Path, answer: str) -> bool:
-        """Tell whether the task was done in `folder`, by an agent whose last words are `answer`."""
+        """Return whether the task was done in `folder`, by an agent whose last words are `answer`."""
         result = subprocess.run(
             [sys.executable, "-c", self.check],
             cwd=folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import devices
-from localspec.bench.intervals import Ratio, speed_up
+from localspec.bench.intervals import Ratio, speedup
 from localspec.library import Library, StoredModel
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
@@ -45,9 +45,9 @@ class Candidate:
         return f"--engine {self.choice.engine} --draft {draft} --draft-length {draft_length}{threads}"
 
     @property
-    def speed_up(self) -> Ratio:
+    def speedup(self) -> Ratio:
         """Its speed-up over the default."""
-        return speed_up(list(self.pairs.values()))
+        return speedup(list(self.pairs.values()))
 
 
 def engine_candidates(runtime: Runtime) -> list[Candidate]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from localspec import devices
 from localspec.bench.backends import LocalspecBackend
-from localspec.bench.intervals import Ratio, speed_up
+from localspec.bench.intervals import Ratio, speedup
 from localspec.bench.runner import encoded
 from localspec.bench.suites import Prompt
 from localspec.bench.tuning.candidates import (
@@ -44,7 +44,7 @@ class Tuning:
 
     candidates: list[Candidate]
     winner: Candidate | None
-    speed_up: Ratio | None
+    speedup: Ratio | None
     advice: list[str]
     finished: bool
 
@@ -52,13 +52,13 @@ class Tuning:
         """Return it as plain values."""
         return {
             "winner": asdict(self.winner.choice) if self.winner else None,
-            "speed_up": asdict(self.speed_up) if self.speed_up else None,
+            "speedup": asdict(self.speedup) if self.speedup else None,
             "finished": self.finished,
             "advice": self.advice,
             "candidates": [
                 {
                     "options": candidate.name,
-                    "speed_up": asdict(candidate.speed_up) if candidate.pairs else None,
+                    "speedup": asdict(candidate.speedup) if candidate.pairs else None,
                     "rejected": candidate.rejected,
                 }
                 for candidate in self.candidates
@@ -110,8 +110,8 @@ class Tuner:
 
     def keep(self, tuning: Tuning) -> None:
         """Save the winner for `chat`, or remove an earlier one that was not confirmed."""
-        if tuning.winner is not None and tuning.speed_up is not None:
-            tuned.keep(self.model, asdict(tuning.winner.choice), tuning.speed_up.value)
+        if tuning.winner is not None and tuning.speedup is not None:
+            tuned.keep(self.model, asdict(tuning.winner.choice), tuning.speedup.value)
         elif tuning.finished:
             tuned.keep(self.model, None, None)
 
@@ -125,14 +125,14 @@ class Tuner:
         start = monotonic()
         best_draft = self._halve(drafts, start + (self._search_deadline - start) / 2)
         best_engine = self._halve(engines, self._search_deadline)
-        faster = [best for best in (best_engine, best_draft) if best and best.speed_up.value > 1]
+        faster = [best for best in (best_engine, best_draft) if best and best.speedup.value > 1]
         if len(faster) == 2:
             both = joined(faster[0], faster[1])
             candidates.append(both)
             faster.append(both)
             self._measure(both, FIRST_PROMPTS * 2, self._deadline)
         measured = [candidate for candidate in faster if candidate.pairs]
-        return sorted(measured, key=lambda candidate: -candidate.speed_up.value)
+        return sorted(measured, key=lambda candidate: -candidate.speedup.value)
 
     def _halve(self, candidates: list[Candidate], deadline: float) -> Candidate | None:
         """Return the best by successive halving until a deadline, None if none could be measured."""
@@ -141,7 +141,7 @@ class Tuner:
             for candidate in remaining:
                 self._measure(candidate, count, deadline)
             remaining = [each for each in remaining if each.pairs and each.rejected is None]
-            remaining.sort(key=lambda candidate: -candidate.speed_up.value)
+            remaining.sort(key=lambda candidate: -candidate.speedup.value)
             if len(remaining) <= 1 or count >= len(self._prompts) or monotonic() > deadline:
                 break
             remaining = remaining[: max(len(remaining) // 2, 1)]
@@ -176,9 +176,9 @@ class Tuner:
                 return None
             pairs.setdefault(prompt.name, []).append(pair)
             count += 1
-            if count >= MIN_CONFIRMING_PAIRS and speed_up(list(pairs.values())).high < 1:
+            if count >= MIN_CONFIRMING_PAIRS and speedup(list(pairs.values())).high < 1:
                 break
-        gain = speed_up(list(pairs.values()))
+        gain = speedup(list(pairs.values()))
         return gain if gain.low > 1 else None
 
     def _pair(self, candidate: Candidate, prompt: Prompt, *, swapped: bool = False) -> Pair | None:

@@ -18,7 +18,7 @@ def format_card(name: str, target: str, card: dict[str, Any]) -> str:
         f"  weights    {card['precision']}",
         f"  agreement  {card['agreement']:.0%} of the target's tokens",
         f"  cost       {card['cost_ratio']:.2f} of a pass of the target",
-        f"  predicted  {predicted['speed_up']:.2f} times as fast, draft length {predicted['draft_length']}",
+        f"  predicted  {predicted['speedup']:.2f} times as fast, draft length {predicted['draft_length']}",
         *_measured(card),
         f"hint: localspec chat {target}  # --draft auto uses it",
     ]
@@ -31,4 +31,4 @@ def _measured(card: dict[str, Any]) -> list[str]:
         return []
     other, texts = measured["different_texts"], measured["texts"]
     parity = "the same texts" if not other else f"{other} of {texts} texts differ"
-    return [f"  measured   {measured['speed_up']:.2f} times as fast, {parity}"]
+    return [f"  measured   {measured['speedup']:.2f} times as fast, {parity}"]

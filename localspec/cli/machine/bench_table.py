@@ -31,7 +31,7 @@ def format_table(report: dict[str, Any]) -> str:
 
 
 def _row(name: str, row: dict[str, Any]) -> str:
-    ratio, rates = row["speed_up"], (row["prompt_tokens_per_second"], row["tokens_per_second"])
+    ratio, rates = row["speedup"], (row["prompt_tokens_per_second"], row["tokens_per_second"])
     parts = [f"{name:<34.34}", *(f"{rate['median']:>9.1f}" if rate else f"{'':>9}" for rate in rates)]
     if ratio:
         parts += [f"{ratio['value']:>9.2f}", f"{ratio['low']:>6.2f}-{ratio['high']:<6.2f}"]

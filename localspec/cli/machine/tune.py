@@ -45,22 +45,22 @@ def format_tuning(values: dict[str, Any]) -> str:
     """Return the candidates, the fastest first, then the winner and hints."""
     rejected = [candidate for candidate in values["candidates"] if candidate["rejected"]]
     others = [candidate for candidate in values["candidates"] if not candidate["rejected"]]
-    measured = [candidate for candidate in others if candidate["speed_up"]]
+    measured = [candidate for candidate in others if candidate["speedup"]]
     lines = ["speed-up over the default, on a few prompts"]
-    for candidate in sorted(measured, key=lambda candidate: -candidate["speed_up"]["value"]):
-        ratio = candidate["speed_up"]
+    for candidate in sorted(measured, key=lambda candidate: -candidate["speedup"]["value"]):
+        ratio = candidate["speedup"]
         lines.append(f"  {ratio['value']:5.2f}  {candidate['options']}  ({ratio['prompts']} prompts)")
     lines += [f"  out    {candidate['options']}: {candidate['rejected']}" for candidate in rejected]
     if len(others) > len(measured):
         lines.append(f"  {len(others) - len(measured)} candidates were not reached")
-    lines += ["", *format_winner(values["winner"], values["speed_up"])]
+    lines += ["", *format_winner(values["winner"], values["speedup"])]
     return "\n".join(lines + [f"hint: {line}" for line in values["advice"]])
 
 
-def format_winner(winner: dict[str, Any] | None, speed_up: dict[str, Any] | None) -> list[str]:
+def format_winner(winner: dict[str, Any] | None, speedup: dict[str, Any] | None) -> list[str]:
     """Return the winner with its confirmed speed-up as lines."""
-    if winner is None or speed_up is None:
+    if winner is None or speedup is None:
         return ["The default stays: nothing was faster beyond doubt"]
     parts = " ".join(f"{name}={value}" for name, value in winner.items() if value not in (None, False))
-    interval = f"{speed_up['low']:.2f} to {speed_up['high']:.2f}"
-    return [f"kept: {parts}", f"{speed_up['value']:.2f} times as fast as the default ({interval})"]
+    interval = f"{speedup['low']:.2f} to {speedup['high']:.2f}"
+    return [f"kept: {parts}", f"{speedup['value']:.2f} times as fast as the default ({interval})"]

@@ -34,7 +34,7 @@ class PrefillPolicy:
         self._open, self._total = PRIOR * self._open / self._total, PRIOR
 
     def affords(self, stats: SourceStats, plain: float, behind: int) -> bool:
-        """Tell whether reading `behind` tokens pays for the source of `stats`.
+        """Return whether reading `behind` tokens pays for the source of `stats`.
 
         `plain` is the seconds of a one-token pass. A source that does not pay is tried now and then, for a
         small share of the time.

@@ -74,7 +74,7 @@ class Adaptive(DraftLengthPolicy):
                 stats.least, stats.limit = 0, self._max
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Tell whether the expected tokens of `candidate` are worth more than its seconds."""
+        """Return whether the expected tokens of `candidate` are worth more than its seconds."""
         count, stats = len(draft), self._stats_of(candidate.source)
         if not self._curve or self._plain or count >= self._max:
             return False
@@ -93,13 +93,13 @@ class Adaptive(DraftLengthPolicy):
         return self._sources.get(source) or SourceStats()
 
     def _affords(self, stats: SourceStats, behind: int) -> bool:
-        """Tell whether a lazy guess costs no more at once than it may: the first token waits for little."""
+        """Return whether a lazy guess costs no more at once than it may: the first token waits for little."""
         if self._opening and stats.cost > CHEAP * self._curve[0]:
             return False
         return not self._missed(behind) or self._prefill.affords(stats, self._curve[0], behind)
 
     def _missed(self, behind: int) -> bool:
-        """Tell whether a lazy guess must read more than a step leaves unread."""
+        """Return whether a lazy guess must read more than a step leaves unread."""
         return behind > self._max + 1
 
     def _seen(self, draft: Sequence[Guess]) -> _Seen:
@@ -122,7 +122,7 @@ class Adaptive(DraftLengthPolicy):
         return seen
 
     def _pays(self, stats: SourceStats, draft: Sequence[Guess], candidate: Candidate, seen: _Seen) -> bool:
-        """Tell whether a candidate is worth its seconds; of a guess already made the confidence is known."""
+        """Return whether a candidate is worth its seconds; a guess already made has a known confidence."""
         count, curve, survival = len(draft), self._curve, seen.survival[-1]
         if count + 1 >= len(curve):
             return False

@@ -161,7 +161,7 @@ class SourceStats:
             self.classes.limit(1.0)
 
     def _hopeful(self, curve: Curve) -> bool:
-        """Tell whether guessing would pay if all guesses were accepted."""
+        """Return whether guessing would pay if all guesses were accepted."""
         costs = enumerate(curve)
         return any(depth + 1 > self.rate * (depth * self.cost + cost) for depth, cost in costs)
 

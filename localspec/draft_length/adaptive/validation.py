@@ -12,7 +12,7 @@ ROUNDING = 1e-6  # faded sums of the same samples may differ by this much
 
 
 def is_valid(values: Any) -> bool:
-    """Tell whether `values` are a state of this version, as `Adaptive.state` returns it."""
+    """Return whether `values` are a state of this version, as `Adaptive.state` returns it."""
     if not isinstance(values, Mapping) or values.get("version") != VERSION:
         return False
     passes, sources = values.get("pass_seconds", ()), values.get("sources")
@@ -24,7 +24,7 @@ def is_valid(values: Any) -> bool:
 
 
 def _is_valid_source(values: Any) -> bool:
-    """Tell whether `values` are the state of one source, as `SourceStats.state` returns it."""
+    """Return whether `values` are the state of one source, as `SourceStats.state` returns it."""
     if not isinstance(values, Mapping):
         return False
     accepted, seen = values.get("accepted", ()), values.get("seen", ())
@@ -45,17 +45,17 @@ def _is_valid_source(values: Any) -> bool:
 
 
 def is_number(value: Any, low: float, high: float) -> bool:
-    """Tell whether `value` is a number in [low, high]."""
+    """Return whether `value` is a number in [low, high]."""
     return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
 def are_numbers(values: Any, low: float, high: float) -> bool:
-    """Tell whether `values` is a list of numbers in [low, high]."""
+    """Return whether `values` is a list of numbers in [low, high]."""
     return isinstance(values, list) and all(is_number(value, low, high) for value in values)
 
 
 def are_rows(values: Any, kind: type, count: int) -> bool:
-    """Tell whether `values` is a list of lists: one value of `kind`, then `count` numbers above 0."""
+    """Return whether `values` is a list of lists: one value of `kind`, then `count` numbers above 0."""
     return isinstance(values, list) and all(
         isinstance(row, list)
         and len(row) == count + 1

@@ -59,7 +59,7 @@ class TokenizedText:
 
 
 def between_words(text: bytes | bytearray, at: int, seen: int) -> bool:
-    """Tell whether every known pre-tokenizer splits `text` at byte `at`, of which `seen` bytes are known.
+    """Return whether every known pre-tokenizer splits `text` at byte `at`, of which `seen` bytes are known.
 
     They split before a blank that follows a non-blank, beside a special token, and at the beginning of a
     line. Blanks at a line's beginning split differently if text follows, so its first character must be
@@ -190,7 +190,7 @@ class Continuation:
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether the draft ends within a character."""
+        """Return whether the draft ends within a character."""
         written = self._written()
         return whole(written) < len(written)
 

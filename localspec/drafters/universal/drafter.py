@@ -108,7 +108,7 @@ class UniversalDraft(Drafter):
             yield from ready()
 
     def _writes(self, sure: float, sampler: Sampler) -> bool:
-        """Tell whether a token of probability `sure` is written rather than sampled."""
+        """Return whether a token of probability `sure` is written rather than sampled."""
         return sampler.sampling.greedy or sure >= SURE or not len(self._shared[0])
 
     def _heal(self, writing: _Writing, sampler: Sampler) -> None:
@@ -204,7 +204,7 @@ class _Writing:
 
     @property
     def pending(self) -> bool:
-        """Tell whether text is written and not yet guessed."""
+        """Return whether text is written and not yet guessed."""
         return self._alignment.draft.end > self._continuation.at
 
     def close(self) -> None:

@@ -102,7 +102,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _room(folder: Path, weights: int) -> bool:
-    """Tell whether memory suffices to compile `weights` bytes twice, and disk to keep the result."""
+    """Return whether memory suffices to compile `weights` bytes twice, and disk to keep the result."""
     import psutil
 
     try:

@@ -22,7 +22,7 @@ class Placement:
 
     @property
     def on_card(self) -> bool:
-        """Tell whether the KV cache lies in a GPU's memory."""
+        """Return whether the KV cache lies in a GPU's memory."""
         return self.device.startswith("GPU")
 
     def settings(self, precision: str, kv: str, group: int, weighs: int) -> dict[str, str]:

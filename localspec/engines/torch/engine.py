@@ -103,7 +103,7 @@ class Torch(TorchModel, Engine):
 
 
 def _continues(engine: Torch) -> bool:
-    """Tell whether a pass over several tokens continues a recurrent state as single passes do.
+    """Return whether a pass over several tokens continues a recurrent state as single passes do.
 
     Several families silently drop their state then, in one release of transformers and not in the next.
     """

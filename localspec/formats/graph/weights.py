@@ -32,7 +32,7 @@ class Weights(Protocol):
     """The tensors of a model file, as the graph builder reads them."""
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a tensor of that name, suffix included."""
+        """Return whether there is a tensor of that name, suffix included."""
 
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias by its name, suffix included."""
@@ -56,7 +56,7 @@ class GgufWeights:
         self._kept = (*EXACT, *WITH_OFFSETS) if offsets else EXACT
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a tensor of that name."""
+        """Return whether there is a tensor of that name."""
         return name in self._file.tensors
 
     def vector(self, name: str) -> NDArray[np.float32]:
@@ -106,7 +106,7 @@ class FolderWeights:
         self._tied = bool(folder.config.get("tie_word_embeddings"))
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a tensor of that name."""
+        """Return whether there is a tensor of that name."""
         if name == "output.weight" and self._tied:
             return False
         return hf_name(name) in self._folder.tensors
@@ -133,7 +133,7 @@ class StateWeights:
         self._state, self._tied = state, tied
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a tensor of that name."""
+        """Return whether there is a tensor of that name."""
         return not (name == "output.weight" and self._tied) and hf_name(name) in self._state
 
     def vector(self, name: str) -> NDArray[np.float32]:

@@ -36,7 +36,7 @@ class Vocabulary:
         return (self.token_bytes[token] or b"") if token < len(self.token_bytes) else b""
 
     def is_expressible(self, token: int) -> bool:
-        """Tell whether the other vocabulary can express `token`."""
+        """Return whether the other vocabulary can express `token`."""
         return token < len(self.token_bytes) and self.token_bytes[token] is not None
 
 

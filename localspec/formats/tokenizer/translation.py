@@ -175,7 +175,7 @@ def _kinds(state: Any) -> set[str]:
 
 
 def _is_byte_level(model: ModelTokenizer) -> bool:
-    """Tell whether the tokens are bytes in GPT-2's alphabet; else they are SentencePiece's."""
+    """Return whether the tokens are bytes in GPT-2's alphabet; else they are SentencePiece's."""
     kinds = _kinds(_state(model.tokenizer.decoder))
     if "ByteLevel" in kinds:
         return True

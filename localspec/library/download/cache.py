@@ -23,7 +23,7 @@ TIMEOUT = 10.0  # seconds
 
 
 def offline() -> bool:
-    """Tell whether HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids network access."""
+    """Return whether HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids network access."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in names)
 
@@ -109,7 +109,7 @@ def remove_file(file: Path, blob: Path) -> None:
 
 
 def shares_disk_with(path: Path) -> bool:
-    """Tell whether the cache lies on the disk where `path` is or will be."""
+    """Return whether the cache lies on the disk where `path` is or will be."""
     devices = {
         next(parent for parent in (place, *place.absolute().parents) if parent.exists()).stat().st_dev
         for place in (folder(), path)

@@ -116,7 +116,7 @@ def _list_files(source: Source) -> Listing:
 
 
 def _is_inside(name: str) -> bool:
-    """Tell whether a file name from a hub stays inside the folder it is saved to."""
+    """Return whether a file name from a hub stays inside the folder it is saved to."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts and "\\" not in name
 

@@ -81,13 +81,13 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_network(error: BaseException) -> bool:
-    """Tell whether a connection failed."""
+    """Return whether a connection failed."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(names & _NETWORK)
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Tell whether a connection timed out."""
+    """Return whether a connection timed out."""
     return any(
         "Timeout" in kind.__name__ or "timed out" in str(each)
         for each in _chain(error)

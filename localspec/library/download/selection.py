@@ -60,7 +60,7 @@ def choose(source: Source, files: Iterable[str], format: str = "") -> FileSelect
 
 
 def is_complete(folder: Path, selection: FileSelection) -> bool:
-    """Tell whether the weights in `folder` are complete, as far as an index or the parts' names tell."""
+    """Return whether the weights in `folder` are complete, as far as an index or the parts' names tell."""
     if selection.format == "openvino":
         return "tokenizer.json" in selection.files
     if selection.format == "gguf":

@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.drafting.agreement import estimate_speedup
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
-from localspec.drafting.speedup import SpeedUp, interpolated_costs
+from localspec.drafting.speedup import Speedup, interpolated_costs
 from localspec.errors import BadValue
 from localspec.formats.files import copy_configs, read_json
 from localspec.formats.graph import surgery
@@ -31,7 +31,7 @@ class Trial(NamedTuple):
     """A set of layers to remove, with the estimated speed-up and the agreement without them."""
 
     dropped: frozenset[int]
-    estimate: SpeedUp
+    estimate: Speedup
     agreement: float
 
 
@@ -108,7 +108,7 @@ class Prune(BuildStep):
             seconds = interpolated_costs(full, reduced, count / len(half))
             trials = [self._try(model, dropped, seconds) for dropped in candidates(count)]
             trial = max(trials, key=lambda trial: trial.agreement)  # equally many layers cost the same
-            if best is None or trial.estimate.speed_up > best.estimate.speed_up:
+            if best is None or trial.estimate.speedup > best.estimate.speedup:
                 best, worse = trial, 0
             else:
                 worse += 1
@@ -131,7 +131,7 @@ class Prune(BuildStep):
         estimate, share = estimate_speedup(self._context, _without(model, dropped).logits, seconds)
         what = f"Without {format_layers(dropped)}" if dropped else "With all layers"
         self._context.say(
-            f"{what}: {share:.0%} agreement, {estimate.speed_up:.2f} times as fast"
+            f"{what}: {share:.0%} agreement, {estimate.speedup:.2f} times as fast"
             f" at draft length {estimate.draft_length}"
         )
         return Trial(dropped, estimate, share)

@@ -78,11 +78,11 @@ def test_tuning_lists_its_candidates(localspec: Localspec, suite: Path) -> None:
     ran = localspec.run("tune", MODEL, "--minutes", "0.2", "--suite", str(suite), "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
-    assert list(found) == ["winner", "speed_up", "finished", "advice", "candidates"]
+    assert list(found) == ["winner", "speedup", "finished", "advice", "candidates"]
     assert found["finished"]
-    assert any(candidate["speed_up"] for candidate in found["candidates"])
+    assert any(candidate["speedup"] for candidate in found["candidates"])
     if found["winner"]:
-        assert found["speed_up"]["low"] > 1
+        assert found["speedup"]["low"] > 1
     said = localspec.run("tune", MODEL, "--minutes", "0.1", "--suite", str(suite))
     assert said.code == 0
     assert "kept: " in said.out or "The default stays" in said.out
