@@ -1,4 +1,4 @@
-"""What tests of several folders share: an answer asked of the toy engine, and one fixed run of hypothesis."""
+"""Shared by tests of several folders: an answer asked of the toy engine, and one fixed run of hypothesis."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the rounds of one answer add up to."""
+    """The totals of one answer's steps."""
 
     steps: list[Step]
 

@@ -1,4 +1,4 @@
-"""What happens while an agent works on a task."""
+"""The events of an agent at work on a task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ToolCallEvent(NamedTuple):
 
 
 class ToolResultEvent(NamedTuple):
-    """What a call returned, or why it failed."""
+    """The result of a call, or the reason of its failure."""
 
     call: Call
     text: str

@@ -1,4 +1,4 @@
-"""What an agent did, as JSON lines that are written as it happens."""
+"""The transcript of an agent: JSON lines, each written as its event happens."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Parity:
 
 @dataclass(slots=True)
 class BenchRun:
-    """What has been measured, in full or until an interrupt."""
+    """The measurements of a run that finished or was interrupted."""
 
     runs: list[Run] = field(default_factory=list)
     parity: dict[str, Parity] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a user sees beside the data: errors, hints and statistics, on stderr."""
+"""Errors, hints and statistics, written to stderr to keep stdout for data."""
 
 from __future__ import annotations
 

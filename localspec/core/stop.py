@@ -1,4 +1,4 @@
-"""Where an answer ends: stop tokens, stop strings, the token limit; and its text in whole characters."""
+"""The end of an answer (stop tokens, stop strings, token limit), and its text in whole characters."""
 
 from __future__ import annotations
 

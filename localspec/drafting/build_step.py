@@ -25,7 +25,7 @@ class TargetText(NamedTuple):
 
 
 class BuildContext(Protocol):
-    """What a build offers to its steps."""
+    """The services of a build to its steps."""
 
     def say(self, line: str) -> None:
         """Show a finding to the user."""

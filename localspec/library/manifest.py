@@ -33,7 +33,7 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is, where it came from and which files it has."""
+    """The record of a model: its kind, its source and its files."""
 
     name: str
     format: int = FORMAT

@@ -1,4 +1,4 @@
-"""Where localspec keeps its data, and which names a model can have."""
+"""The folder of localspec's data, and the names that a model can have."""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ def _tuned(
         return choice, None, model
     better = _choice_of(known["choice"])
     if better is None:
+        progress.say("The tuned setting is of another version: using the defaults; `tune` searches again")
         return choice, None, model
     draft = model_named(better.draft)
     if draft and library.find(draft) is None:

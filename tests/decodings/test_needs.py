@@ -1,4 +1,4 @@
-"""What a drafter or a decoding needs of the target's engine, through the runtime."""
+"""The needs of drafters and decodings from the target's engine, through the runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine promises, on the real SmolLM2 in the form it reads, and one answer from all of them."""
+"""The promises of every engine, on the real SmolLM2 in the form it reads, and one answer from all of them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ import numpy as np
 import parity
 import pytest
 import torch
+from passes import read
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel, Session
+from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
-from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.engines.torch.engine import Torch
 from localspec.errors import TooLittleMemory, UnknownDevice
@@ -57,17 +57,6 @@ def on(smollm2_gguf: Path) -> Make:
 def ids(smollm2_gguf: Path) -> Callable[[str], list[int]]:
     tokenizer = vocabulary.from_gguf(GgufFile.open(smollm2_gguf).metadata)
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-
-
-def read(session: Session, tokens: Sequence[int], *sizes: int) -> Logits:
-    """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
-    found, at = [], 0
-    for piece in [*sizes, *[sizes[-1]] * len(tokens)]:
-        part = tokens[at : at + piece]
-        if part:
-            found.append(session.forward(part, len(part)).copy())
-        at += piece
-    return np.concatenate(found)
 
 
 @every_precision

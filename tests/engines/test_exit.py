@@ -11,13 +11,13 @@ import numpy as np
 import parity
 import pytest
 import tiny
+from passes import read
 
 import models
-from localspec.core.contracts import EarlyExit, Engine, Session
+from localspec.core.contracts import EarlyExit, Engine
 from localspec.core.cursor import Cursor
 from localspec.core.rewind_check import rewind_fault
 from localspec.core.sampler import Sampling
-from localspec.core.types import Logits
 from localspec.drafters.early_exit import EarlyExitDraft
 from localspec.engines.openvino.engine import OpenVino
 from localspec.engines.torch.engine import Torch
@@ -45,17 +45,6 @@ def made(smollm2: StoredModel, smollm2_gguf: Path) -> Make:
         return OpenVino(smollm2.folder, threads=2, exit=layer)
 
     return make
-
-
-def read(session: Session, tokens: list[int], *sizes: int) -> Logits:
-    """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
-    found, at = [], 0
-    for piece in [*sizes, *[sizes[-1]] * len(tokens)]:
-        part = tokens[at : at + piece]
-        if part:
-            found.append(session.forward(part, len(part)).copy())
-        at += piece
-    return np.concatenate(found)
 
 
 def opened(engine: Engine, prompt: list[int]) -> Cursor:

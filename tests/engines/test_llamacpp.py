@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -18,12 +18,12 @@ import numpy as np
 import parity
 import pytest
 import tiny
+from passes import read
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel, ExportableSession, Session
+from localspec.core.contracts import DraftModel, ExportableSession
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
-from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.engines import llamacpp
 from localspec.engines.llamacpp import LlamaCpp
@@ -55,17 +55,6 @@ def make(smollm2_gguf: Path) -> Make:
         return LlamaCpp(smollm2_gguf, device="CPU", threads=2, **options)
 
     return made
-
-
-def read(session: Session, tokens: Sequence[int], *sizes: int) -> Logits:
-    """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
-    found, at = [], 0
-    for size in [*sizes, *[sizes[-1]] * len(tokens)]:
-        part = tokens[at : at + size]
-        if part:
-            found.append(session.forward(part, len(part)).copy())
-        at += size
-    return np.concatenate(found)
 
 
 @pytest.mark.parametrize("options", [{}, EXACT, {"kv": "q8_0"}], ids=["default", "exact", "q8_0"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -16,11 +16,11 @@ import parity
 import pytest
 import tiny
 import torch
+from passes import read
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel, Session
+from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
-from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.engine import Torch
@@ -85,17 +85,6 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return folder
 
     return make
-
-
-def read(session: Session, tokens: Sequence[int], *sizes: int) -> Logits:
-    """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
-    found, at = [], 0
-    for piece in [*sizes, *[sizes[-1]] * len(tokens)]:
-        part = tokens[at : at + piece]
-        if part:
-            found.append(session.forward(part, len(part)).copy())
-        at += piece
-    return np.concatenate(found)
 
 
 @pytest.mark.parametrize("kept", [31, 64, 127])
@@ -254,7 +243,7 @@ def test_a_full_context_harms_nothing(family: Callable[[str], Path]) -> None:
 
 
 class Habana:
-    """What the engine uses of Gaudi's library, on the CPU; counts what it sees."""
+    """The part of Gaudi's library that the engine uses, on the CPU; counts its calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps, self.shapes = 0, set[tuple[int, ...]]()

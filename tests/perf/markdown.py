@@ -1,4 +1,4 @@
-"""What it costs to draw Markdown as it streams: `python tests/perf/markdown.py` prints the share of a core.
+"""The cost of drawing Markdown as it streams: `python tests/perf/markdown.py` prints the share of a core.
 
 A text comes at 200 tokens a second for some seconds, as from a model; the time that the writer's calls take
 on the processor is summed up.

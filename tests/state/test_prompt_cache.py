@@ -1,4 +1,4 @@
-"""What a prompt was read to is taken up by the next process: the same answer, without reading it again."""
+"""The next process restores the KV cache of a prompt: the same answer, without its prefill."""
 
 from __future__ import annotations
 

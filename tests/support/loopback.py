@@ -23,7 +23,7 @@ LARGE = (".gguf", ".bin", ".safetensors")
 
 @dataclass
 class Trouble:
-    """What the next request of a kind gets in place of its answer."""
+    """The reply to the next request of a kind, in place of its answer."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Trouble:
 
 @dataclass
 class Hub:
-    """What the hub on loopback has and what it was asked."""
+    """The files of the hub on loopback, and the requests it has received."""
 
     url: str = ""
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)

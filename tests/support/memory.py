@@ -1,4 +1,4 @@
-"""What Linux says of a process's memory."""
+"""The memory of a process, as Linux reports it."""
 
 from __future__ import annotations
 

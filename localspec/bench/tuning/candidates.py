@@ -1,4 +1,4 @@
-"""What `localspec tune` tries: engine options, and drafters with draft-length policies."""
+"""The candidates of `localspec tune`: engine options, and drafters with draft-length policies."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _MODEL_FORMATS = {"openvino": "openvino", "gguf": "gguf", "hf": "safetensors"}  
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What to download, and how to keep it."""
+    """A request for a download: the files, and the form in which to keep them."""
 
     name: str  # of the model in the library
     sources: tuple[Source, ...]  # tried in this order

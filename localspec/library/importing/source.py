@@ -1,4 +1,4 @@
-"""What is imported into the library: a GGUF file or a folder, downloaded or given by the user."""
+"""The source of an import: a GGUF file or a folder, downloaded or given by the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a graph runs: the names of devices, their settings, and a GPU's cache on a stand-in."""
+"""The device of a graph: the names of devices, their settings, and a GPU's cache on a stand-in."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import numpy as np
 import parity
 import pytest
 from memory import resident
+from passes import read
 
 from localspec import plugins
 from localspec.core.contracts import DraftModel, Session
@@ -31,17 +32,6 @@ from localspec.library import Silent, StoredModel
 Make = Callable[..., OpenVino]
 KV = ("f16", "f32", "u8")
 SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.95)
-
-
-def read(session: Session, tokens: Sequence[int], *sizes: int) -> Logits:
-    """Read tokens in pieces of these sizes, the last one again and again; return all rows."""
-    found, at = [], 0
-    for piece in [*sizes, *[sizes[-1]] * len(tokens)]:
-        part = tokens[at : at + piece]
-        if part:
-            found.append(session.forward(part, len(part)).copy())
-        at += piece
-    return np.concatenate(found)
 
 
 @pytest.mark.parametrize("kv", KV)

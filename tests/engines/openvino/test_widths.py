@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from passes import read
 
 import models
 from localspec import devices, plugins
 from localspec.core.cursor import Cursor
 from localspec.core.rewind_check import width_fault
 from localspec.core.sampler import Sampling
-from localspec.core.types import Logits
 from localspec.engines.openvino import engine as openvino
 from localspec.engines.openvino.device_config import Placement
 from localspec.engines.openvino.engine import OpenVino
@@ -24,41 +24,35 @@ pytestmark = pytest.mark.engines
 
 Make = Callable[..., OpenVino]
 WIDTHS = (1, 2, 3, 5, 8, 16)
-vnni = pytest.mark.skipif("VNNI" not in devices.cpu().vector, reason="not proved without VNNI")
+EXACT = "VNNI" in devices.cpu().vector  # elsewhere `width_fault` decides
 
 
-def logits(engine: OpenVino, text: list[int], width: int) -> Logits:
-    """Read 96 tokens after 16 others in passes of one width."""
-    session = engine.session()
-    session.forward(text[:16], 0)
-    passes = [text[at : at + width] for at in range(16, 112 - width + 1, width)]
-    return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
+def are_equal(engine: OpenVino, text: list[int]) -> bool:
+    """Return whether passes of all widths give the logits of one pass over the text."""
+    expected = read(engine.session(), text, len(text))
+    return all(
+        np.array_equal(read(engine.session(), text, len(text) // 4, width), expected) for width in WIDTHS
+    )
 
 
-@vnni
 @pytest.mark.parametrize("options", [{}, {"kv": "u8"}, {"hidden": True}], ids=str)
 def test_logits_of_all_widths_are_equal(engine: Make, text: list[int], options: dict[str, Any]) -> None:
     made = engine(group=32, pad=True, **options)
-    expected = logits(made, text, 96)
-    for width in WIDTHS:
-        found = logits(made, text, width)
-        assert np.array_equal(found, expected[: len(found)]), width
-    assert width_fault(made.session(), made.vocab) is None
+    equal = are_equal(made, text[:112])
+    assert equal == (width_fault(made.session(), made.vocab) is None)
+    assert equal or not EXACT
 
 
-@vnni
 @pytest.mark.large
 @pytest.mark.parametrize("name", ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
 def test_logits_of_a_large_model_too(name: str) -> None:
     model = models.large(name)
-    made, text = OpenVino(model.folder, threads=2, pad=True), list(range(1000, 1112))
-    expected = logits(made, text, 96)
-    for width in WIDTHS:
-        found = logits(made, text, width)
-        assert np.array_equal(found, expected[: len(found)]), width
+    made = OpenVino(model.folder, threads=2, pad=True)
+    equal = are_equal(made, list(range(1000, 1112)))
+    assert equal == (width_fault(made.session(), made.vocab) is None)
+    assert equal or not EXACT
 
 
-@vnni
 @pytest.mark.parametrize("draft", ["ngram", "suffix", "recycle", "hybrid"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafted_text_is_plain_text_without_any_near_tie(
@@ -70,7 +64,7 @@ def test_drafted_text_is_plain_text_without_any_near_tie(
     target = Cursor(made.session())
     drafted = ask(target, plugins.parse("drafters", draft).make(target), **options)
     assert sum(last.accepted for last in drafted.steps) > 0
-    assert drafted.tokens == plain.tokens
+    assert drafted.tokens == plain.tokens or width_fault(made.session(), made.vocab) is not None
 
 
 def test_a_padded_pass_reaches_the_end_of_the_context(engine: Make, text: list[int]) -> None:
@@ -82,9 +76,10 @@ def test_a_padded_pass_reaches_the_end_of_the_context(engine: Make, text: list[i
     assert session.forward([7], 1).shape == (1, made.vocab)
 
 
-def test_without_padding_a_single_token_may_round_differently(engine: Make) -> None:
+def test_without_padding_the_check_finds_what_rounds_differently(engine: Make, text: list[int]) -> None:
     made = engine(group=32)
     fault = width_fault(made.session(), made.vocab)
+    assert (fault is None) == are_equal(made, text[:112])
     assert fault is None or "changes logits by" in fault
 
 
