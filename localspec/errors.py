@@ -19,6 +19,7 @@ LocalspecError                 exit code 1
 │   ├── TooLittleMemory        a model that does not fit; the message has both sizes
 │   └── DriverFailed           a driver or compiler that failed or crashed
 ├── NetworkError               a failed download
+├── ChildFailed            a process that localspec started could not start, or died
 ├── DigestMismatch             a downloaded file with the wrong checksum
 └── StorageError               a full disk, or a file or folder that cannot be written
 """
@@ -166,6 +167,10 @@ class DriverFailed(DeviceError):
 
 class NetworkError(LocalspecError):
     """A download failed."""
+
+
+class ChildFailed(LocalspecError):
+    """A process that localspec started could not start, or died."""
 
 
 class DigestMismatch(LocalspecError):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
+from localspec.children import JsonChild
 from localspec.core.sampler import Sampling
 from localspec.core.stats import SourceCounts
-from localspec.errors import LocalspecError
 from localspec.runtime.generation import Runtime
 
 PLAIN = "plain"
@@ -47,10 +44,6 @@ class MeasuredAnswer:
     def seconds_per_token(self) -> float:
         """Seconds for each decoded token, without prefill."""
         return self.decode_seconds / max(self.decode_tokens, 1)
-
-
-class BaselineFailed(LocalspecError):
-    """Another program could not be started, or died."""
 
 
 class Backend(ABC):
@@ -108,41 +101,20 @@ class LocalspecBackend(Backend):
         )
 
 
-class BaselineProcess:
-    """Another program in its own process, which reads requests and writes replies as JSON lines.
+class BaselineProcess(JsonChild):
+    """Another program in its own process; `baselines.py` is its other end.
 
-    `baselines.py` is its other end. Backends with the same weights share a process, which ends when the last
-    of them is closed.
+    Backends with the same weights share a process, which ends when the last of them is closed.
     """
 
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
-        self.name = name
+        super().__init__(name, "localspec.bench.baselines", name, json.dumps(settings))
         self._users = 0
-        self._stderr = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - a pipe could fill up
-        command = [sys.executable, "-m", "localspec.bench.baselines", name, json.dumps(settings)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True
-        )
         try:
-            self.settings = self._reply()
+            self.settings = self.reply()
         except BaseException:
-            self._end()
+            self.end()
             raise
-
-    @property
-    def pid(self) -> int:
-        """The id of the process."""
-        return self._process.pid
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to a request; raises BaselineFailed if the process has died."""
-        try:
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except (OSError, ValueError):
-            raise self._failed() from None
-        return self._reply()
 
     def open(self) -> None:
         """Add a user of the process."""
@@ -152,37 +124,7 @@ class BaselineProcess:
         """Remove a user, and end the process after the last one."""
         self._users -= 1
         if self._users <= 0:
-            self._end()
-
-    def _end(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
-            with suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _reply(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        try:
-            reply: dict[str, Any] = json.loads(line)
-        except ValueError:
-            raise self._failed() from None
-        if "error" in reply:
-            raise BaselineFailed(f"`{self.name}`: {reply['error']}", reply.get("hint"))
-        return reply
-
-    def _failed(self) -> BaselineFailed:
-        self._process.kill()
-        code = self._process.wait()
-        self._stderr.seek(0)
-        lines = [line for line in self._stderr.read().splitlines() if line.strip()]
-        return BaselineFailed(f"`{self.name}` exited with {code}: {lines[-1] if lines else 'no output'}")
+            self.end()
 
 
 class BaselineBackend(Backend):
@@ -195,7 +137,7 @@ class BaselineBackend(Backend):
         self.settings = {"baseline": name} | self.process.settings
 
     def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
-        """Ask the program; raises BaselineFailed if it has died."""
+        """Ask the program; raises ChildFailed if it has died."""
         request = {"row": self.name, "prompt": list(prompt), "tokens": tokens, "fresh": fresh}
         return MeasuredAnswer(**self.process.ask(request))
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.bench.backends import PLAIN, Backend, BaselineFailed, LocalspecBackend, MeasuredAnswer
+from localspec.bench.backends import PLAIN, Backend, LocalspecBackend, MeasuredAnswer
 from localspec.bench.suites import Prompt
 from localspec.core.contracts import Engine
 from localspec.core.parity import ROUNDED, first_difference
-from localspec.errors import PromptError
+from localspec.errors import ChildFailed, PromptError
 from localspec.library import StoredModel
 
 WARM_UP_TOKENS = 8
@@ -141,7 +141,7 @@ class _Runner:
         """Return an answer; for a baseline that fails return None, and leave it out from now on."""
         try:
             return backend.answer(prompt, tokens, fresh=fresh)
-        except BaselineFailed as error:
+        except ChildFailed as error:
             self.results.failed[backend.name] = error.message
             self._backends.remove(backend)
             return None

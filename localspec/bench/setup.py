@@ -12,11 +12,10 @@ from localspec.bench.backends import (
     PLAIN,
     Backend,
     BaselineBackend,
-    BaselineFailed,
     BaselineProcess,
     LocalspecBackend,
 )
-from localspec.errors import BadValue
+from localspec.errors import BadValue, ChildFailed
 from localspec.library import Library, Progress, StoredModel
 from localspec.runtime.choice import OFF, Choice
 from localspec.runtime.generation import Runtime
@@ -81,7 +80,7 @@ def start_baselines(
         weights = baselines.SHARED_WEIGHTS.get(row, row)
         try:
             backend = BaselineBackend(row, settings(setup.plain, draft, choice), shared.get(weights))
-        except BaselineFailed as error:
+        except ChildFailed as error:
             setup.absent[row] = error.message if error.hint is None else f"{error.message}; {error.hint}"
             continue
         shared[weights] = backend.process

@@ -25,6 +25,19 @@ def interpolated_costs(full: Sequence[float], reduced: Sequence[float], share: f
     return [of_full + share * (less - of_full) for of_full, less in zip(full, reduced, strict=True)]
 
 
+def expected_rate(pass_seconds: Sequence[float], guess_seconds: float, acceptance: float) -> float:
+    """Return tokens per second at the best draft length, if each guess is accepted with that probability.
+
+    `pass_seconds` are those of passes over 1, 2, ... tokens. At draft length d a step emits
+    (1 - a^(d + 1)) / (1 - a) tokens in d guesses and one pass over d + 1 tokens (Leviathan et al. 2023,
+    equation 1 and theorem 3.8).
+    """
+    return max(
+        sum(acceptance**at for at in range(width)) / ((width - 1) * guess_seconds + seconds)
+        for width, seconds in enumerate(pass_seconds, 1)
+    )
+
+
 def tokens_per_step(agreement: Sequence[NDArray[np.bool_]], draft_length: int) -> tuple[float, float]:
     """Return the mean tokens per step at a draft length, and the share of fully accepted drafts.
 

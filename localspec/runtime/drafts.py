@@ -67,6 +67,25 @@ def find_draft(
     return _hybrid(target, draft, engine, progress)
 
 
+def draft_cost(choice: Choice, target: StoredModel, engine: Spec, library: Library) -> float | None:
+    """Return about what a guess costs relative to a pass over one token: 0 for copies, None for no draft.
+
+    A draft model's cost is its share of the target's bytes.
+    """
+    if choice.draft in (OFF, OFF_PART) or choice.decoding != STANDARD:
+        return None
+    if choice.draft == AUTO:
+        pair = library.find(target.draft) if target.draft else None
+        drafts = [*library.drafts_for(target), *([pair] if pair else [])]
+    else:
+        name = model_named(choice.draft)
+        named = library.find(name) if name else None
+        drafts = [named] if named else []
+    fitting = (draft for draft in drafts if any(map(draft.files_in, engine.part.made_by.forms)))
+    draft = next(fitting, None)
+    return LoadSpec(engine, draft).memory / LoadSpec(engine, target).memory if draft else 0.0
+
+
 def model_named(text: str) -> str | None:
     """Return the model that a draft of `Choice` names, None if it names none."""
     if text in (AUTO, OFF):

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec import devices, plugins
+from localspec.errors import BadValue
 from localspec.library import Library, Progress, StoredModel
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, serving
-from localspec.runtime.drafts import DraftPlan, find_draft, model_named
+from localspec.runtime.drafts import DraftPlan, draft_cost, find_draft, model_named
+from localspec.runtime.engine_race import race
 from localspec.runtime.loading import LoadSpec
 from localspec.state import tuned
 
@@ -97,8 +99,9 @@ def find_engine(
 ) -> tuple[Spec, str, StoredModel]:
     """Return the engine for the model called `name`, why that one, and the model.
 
-    `auto` is what `devices.choose` says; llama.cpp takes a GGUF that OpenVINO cannot read. `model` saves
-    resolving the name again if it was resolved for the default engine.
+    `auto` is what `devices.choose` says, and on the CPU the faster of OpenVINO and llama.cpp if both can run
+    the model (engine_race.py). `model` saves resolving the name again if it was resolved for the default
+    engine.
     """
     if choice.engine != AUTO:
         spec = engine_spec(choice.engine, choice.device, choice.threads)
@@ -115,7 +118,41 @@ def find_engine(
     device = choice.device or (None if chosen.device == default else chosen.device)
     if chosen.engine == "openvino" and model.files_in("openvino") is None:
         return engine_spec("llamacpp", choice.device, choice.threads), "OpenVINO cannot read the model", model
-    return engine_spec(chosen.engine, device, choice.threads), chosen.reason, model
+    spec = engine_spec(chosen.engine, device, choice.threads)
+    runners = _runners(spec, choice, model, library)
+    if len(runners) < 2:
+        return spec, chosen.reason, model
+    verdict = race(runners, progress)
+    return verdict.winner.spec, "; ".join(filter(None, [chosen.reason, verdict.reason])), model
+
+
+def _runners(
+    default: Spec, choice: Choice, model: StoredModel, library: Library
+) -> dict[LoadSpec, float | None]:
+    """Return the engines that can run the model and what was chosen on the CPU, the default first.
+
+    Each comes with the cost of a guess there, as `race` takes it.
+    """
+    specs = [default]
+    on_cpu = default.name == "openvino" and default.options.get("device", "CPU") == "CPU"
+    if on_cpu and devices.LIBRARIES["llamacpp"].version and model.files_in("gguf"):
+        other = engine_spec("llamacpp", threads=choice.threads)
+        specs += [other] if _serves(other, choice, library) else []
+    return {LoadSpec(spec, model): draft_cost(choice, model, spec, library) for spec in specs}
+
+
+def _serves(engine: Spec, choice: Choice, library: Library) -> bool:
+    """Return whether the engine can run the decoding and the draft of `choice`."""
+    try:
+        if choice.decoding != STANDARD:
+            serving(decoding_spec(choice.decoding), engine)
+        if choice.draft.partition(":")[0] in plugins.names("drafters"):
+            serving(plugins.parse("drafters", choice.draft), engine)
+    except BadValue:
+        return False
+    name = model_named(choice.draft)
+    draft = library.find(name) if name else None
+    return draft is None or any(map(draft.files_in, engine.part.made_by.forms))
 
 
 def _formats(engine: str) -> tuple[str, ...]:

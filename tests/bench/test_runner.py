@@ -18,12 +18,11 @@ from localspec.bench import baselines, comparison, page, report, runner, setup, 
 from localspec.bench.backends import (
     Backend,
     BaselineBackend,
-    BaselineFailed,
     LocalspecBackend,
     MeasuredAnswer,
 )
 from localspec.bench.suites import Prompt
-from localspec.errors import BadValue, PromptError, TooLittleMemory
+from localspec.errors import BadValue, ChildFailed, PromptError, TooLittleMemory
 from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
@@ -53,7 +52,7 @@ class Fake(Backend):
     def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:
         self.asked.append(list(prompt))
         if self._dies and len(self.asked) >= self._dies:
-            raise BaselineFailed(f"`{self.name}` died with -6: out of memory")
+            raise ChildFailed(f"`{self.name}` died with -6: out of memory")
         found = self._plain.answer(prompt, tokens, fresh=True)
         found.decode_seconds /= self._rate
         if self._wrong and len(found.token_ids) > 3:
@@ -231,7 +230,7 @@ def test_a_wrong_report_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_real_baseline_fails_with_a_reason() -> None:
-    with pytest.raises(BaselineFailed, match="llamacpp") as caught:
+    with pytest.raises(ChildFailed, match="llamacpp") as caught:
         BaselineBackend("llamacpp", {"model": {}, "stop_tokens": [], "threads": 1, "device": "CPU"})
     assert "does not have" in caught.value.message or "not installed" in caught.value.message
 

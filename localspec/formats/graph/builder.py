@@ -230,8 +230,8 @@ class Graph:
         return self._constants[key]
 
 
-def _format(weights: Affine) -> tuple[bool, bool]:
-    return weights.bits == 4, weights.offset is None
+def _format(weights: Affine) -> tuple[bool, bool, int]:
+    return weights.bits == 4, weights.offset is None, weights.codes.shape[-1]
 
 
 def _stacked(matrices: list[Affine]) -> Affine:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.formats.gguf.quants import Affine
-from localspec.formats.graph.weights import GROUP
 
 Node = Any  # openvino.Node; its stubs lack the operators
 
@@ -42,9 +41,11 @@ class Linear:
         else:
             steps = weights.offset / np.where(weights.scale == 0, np.float32(1), weights.scale)
             zero = np.rint(steps).clip(0, 15)
-            rest = ops.constant((zero * weights.scale - weights.offset).astype(np.float16))
+            rest = (zero * weights.scale - weights.offset).astype(np.float16)
             y = ops.matmul(x, self._matrix(weights, zero.astype(np.uint8)), False, True)
-            y = ops.add(y, ops.matmul(self._group_sums(x), ops.convert(rest, "f32"), False, True))
+            if rest.any():
+                sums = self._group_sums(x, weights.codes.shape[-1])
+                y = ops.add(y, ops.matmul(sums, ops.convert(ops.constant(rest), "f32"), False, True))
         return y if bias is None else ops.add(y, ops.constant(bias.reshape(1, 1, -1)))
 
     def _matrix(self, weights: Affine, zero: NDArray[np.uint8] | None) -> Node:
@@ -62,17 +63,17 @@ class Linear:
         if zero is not None:
             steps = ops.subtract(steps, ops.convert(four_bits(zero[..., None], "u4"), "f16"))
         groups = ops.multiply(steps, ops.constant(weights.scale[..., None].astype(np.float16)))
-        rows, count = weights.scale.shape
-        flat = ops.reshape(groups, ops.constant(np.array([rows, count * GROUP], np.int64)), False)
+        rows, count, group = weights.codes.shape
+        flat = ops.reshape(groups, ops.constant(np.array([rows, count * group], np.int64)), False)
         return ops.convert(flat, "f32")
 
-    def _group_sums(self, x: Node) -> Node:
-        """Return the sums of x [..., columns] over each group, one node per x."""
+    def _group_sums(self, x: Node, group: int) -> Node:
+        """Return the sums of x [..., columns] over each `group` of columns, one node per x."""
         from openvino import opset13 as ops
 
         name = x.get_node().get_friendly_name() if hasattr(x, "get_node") else x.get_friendly_name()
         if name not in self._sums:
-            groups = ops.reshape(x, ops.constant(np.array([0, 0, -1, GROUP], np.int64)), True)
+            groups = ops.reshape(x, ops.constant(np.array([0, 0, -1, group], np.int64)), True)
             self._sums[name] = ops.reduce_sum(groups, ops.constant(np.array([-1], np.int64)), False)
         return self._sums[name]
 

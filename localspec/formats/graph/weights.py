@@ -19,7 +19,7 @@ from localspec.formats.gguf.quants import READERS, Affine, unpack
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 
 ROWS = 2048  # rows of a matrix that a thread holds in float32 at a time
-GROUP = 32  # columns that share a scale
+GROUPS = (128, 64, 32)  # columns that share a scale: as many as divide a row, which is fastest
 LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
 EXACT = ("Q4_0", "Q5_0", "Q8_0")  # stored unchanged: codes, and one scale for GROUP columns
 WITH_OFFSETS = ("Q4_1", "Q4_K")
@@ -38,7 +38,7 @@ class Weights(Protocol):
         """Return a norm or a bias by its name, suffix included."""
 
     def matrix(self, name: str) -> Affine:
-        """Return a matrix [rows, groups, GROUP] in 4 bits as stored, or in 8 bits."""
+        """Return a matrix [rows, groups, width] in 4 bits as stored, or in 8 bits."""
 
     def table(self, name: str) -> Affine:
         """Return a matrix without offsets, for a lookup."""
@@ -175,15 +175,20 @@ def _in_slices(convert: Callable[[slice], T], rows: int) -> list[T]:
         return list(pool.map(convert, slices))
 
 
+def _group(values: NDArray[np.float32]) -> int:
+    """Return how many columns of a matrix share a scale."""
+    return next(group for group in (*GROUPS, 1) if values.shape[1] % group == 0)
+
+
 def _float16(values: NDArray[np.float32]) -> NDArray[np.float16]:
     halves = values.astype(np.float16)
     if not np.isfinite(halves).all():
         raise BrokenModel(OUT_OF_RANGE, "Download the model again")
-    return halves.reshape(len(values), -1, GROUP)
+    return halves.reshape(len(values), -1, _group(values))
 
 
 def _quantized(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    groups = values.reshape(len(values), -1, GROUP)
+    groups = values.reshape(len(values), -1, _group(values))
     largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
     if not (largest < LARGEST).all():
         raise BrokenModel(OUT_OF_RANGE, "Download the model again")

@@ -1,0 +1,199 @@
+"""Choose between engines that can run a model on the same device by timing their passes.
+
+Each engine runs in a process of its own, so that one which crashes has only lost. Passes take turns, because
+machines slow down at times. What was measured is kept for this machine, model file and version.
+`python -m localspec.runtime.engine_race ENGINE PATH CACHE` is the other end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from localspec import devices, plugins
+from localspec.children import JsonChild
+from localspec.core.contracts import Session
+from localspec.drafting.pass_costs import pass_seconds
+from localspec.drafting.speedup import expected_rate
+from localspec.errors import ChildFailed, LocalspecError
+from localspec.library import Progress, compiled_folder
+from localspec.runtime.loading import LoadSpec
+from localspec.state import probes
+
+LIMIT = 15.0  # seconds that a race may take
+WIDTHS = (1, 4, 8)  # tokens of the passes that are timed: plain decoding, and drafts
+READ = 64  # tokens of the prompt that is timed
+LEAST, MOST = 3, 7  # rounds; fewer than LEAST decide nothing
+DISTURBED = 1.5  # a median over a minimum that shows other work on the machine
+SMALL = 64_000_000  # bytes of weights below which every engine is fast
+TRIES = 2  # races that ran out of time, after which none is begun
+
+# A typical request, from the suites of docs/performance.md
+PROMPT_SHARE = 0.5  # prompt tokens to read for each token of an answer
+COPIED = 0.5  # share of an answer that copies of earlier text guess
+OF_COPIES, OF_MODEL = 0.85, 0.75  # probability that a guess is accepted there, and that of a draft model's
+
+Costs = Mapping[str, float]  # milliseconds of a pass by its width, and of a prompt token under "prompt"
+Times = dict[str, list[float]]  # the same, of each round
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The engine that won, and the reason in words, empty if the race did not matter."""
+
+    winner: LoadSpec
+    reason: str
+
+
+def race(runners: Mapping[LoadSpec, float | None], progress: Progress) -> Verdict:
+    """Return which of the engines gives more tokens a second; the first wins a race that is not held.
+
+    `runners` maps each to the cost of a guess relative to a pass over one token: 0 for copies, None for no
+    draft. Raises nothing: an engine that fails has lost.
+    """
+    first, key = next(iter(runners)), probes.key("engine race", *(runner.key for runner in runners))
+    known, fresh = probes.read(key), {}
+    if not known.get("costs"):
+        late = known.get("late", 0)
+        if (reason := _not_worthwhile(list(runners), late)) is not None:
+            return Verdict(first, reason)
+        progress.step("Measuring which engine is faster")
+        known = fresh = _hold(list(runners))
+        for line in fresh["said"]:
+            progress.say(line)
+        if not fresh.get("disturbed"):
+            probes.add(key, **fresh, late=late + ("costs" not in fresh))
+        if "costs" not in fresh:
+            return Verdict(first, "comparing the engines took too long")
+    finished = {
+        runner: known["costs"][runner.spec.name] for runner in runners if runner.spec.name in known["costs"]
+    }
+    reason = "measured: " + "; ".join(
+        _line(runner.spec.name, costs, runners[runner]) for runner, costs in finished.items()
+    )
+    winner = max(finished, key=lambda runner: tokens_per_second(finished[runner], runners[runner]))
+    if fresh:
+        progress.say(f"Using {winner.spec.name}, {reason} (took {fresh['seconds']:.0f} s)")
+    return Verdict(winner, reason)
+
+
+def tokens_per_second(costs: Costs, draft_cost: float | None) -> float:
+    """Return the tokens of a typical answer per second, its prompt included."""
+    seconds_per_token = 1 / decoding_rate(costs, draft_cost) + PROMPT_SHARE * costs["prompt"] / 1000
+    return 1 / seconds_per_token
+
+
+def decoding_rate(costs: Costs, draft_cost: float | None) -> float:
+    """Return the tokens per second of decoding, at the best draft length (drafting/speedup.py)."""
+    seconds = pass_seconds({width: costs[width] for width in map(str, WIDTHS)})
+    if draft_cost is None:
+        return 1 / seconds[0]
+    if draft_cost == 0:
+        return 1 / ((1 - COPIED) * seconds[0] + COPIED / expected_rate(seconds, 0, OF_COPIES))
+    return expected_rate(seconds, draft_cost * seconds[0], OF_MODEL)
+
+
+def _line(name: str, costs: Costs, draft_cost: float | None) -> str:
+    """Return an engine's speeds in words."""
+    plain, prompt = 1000 / costs["1"], 1000 / costs["prompt"]
+    drafted = "" if draft_cost is None else f", about {decoding_rate(costs, draft_cost):.0f} with drafts"
+    return f"{name} {plain:.1f} tokens/s plain{drafted}, {prompt:.0f} of a prompt"
+
+
+def _not_worthwhile(runners: Sequence[LoadSpec], late: int) -> str | None:
+    """Return why no race is held, empty where none would matter, None if one is held."""
+    weights = [runner.memory for runner in runners]
+    if max(weights) < SMALL:
+        return ""
+    if late >= TRIES:
+        return "comparing the engines took too long"
+    if sum(weights) + len(runners) * devices.ENGINE_OVERHEAD > devices.free_memory():
+        return "two engines at once, to compare them, do not fit in memory"
+    return None
+
+
+def _hold(runners: Sequence[LoadSpec]) -> dict[str, Any]:
+    """Time all engines in turns; return their costs unless time ran out, and what there is to say."""
+    started = perf_counter()
+    said: list[str] = []
+    times: dict[str, Times] = {runner.spec.name: {} for runner in runners}
+    with _children(runners) as children, suppress(TimeoutError):
+        for number in range(1 + MOST):  # the first round waits for the engines and warms them up
+            for child in list(children):
+                try:
+                    _time(child, times[child.name], started + LIMIT, keep=number > 0)
+                except ChildFailed as error:
+                    children.remove(child)
+                    child.end()
+                    del times[child.name]
+                    said.append(f"{error.message}: this engine is left out")
+    found = {"said": said, "seconds": perf_counter() - started}
+    if not times or min(len(of_engine.get(str(WIDTHS[-1]), ())) for of_engine in times.values()) < LEAST:
+        return found
+    if any(median(of_engine["1"]) > DISTURBED * min(of_engine["1"]) for of_engine in times.values()):
+        found["disturbed"] = True
+        said.append("Other work disturbed this measurement: the next start repeats it")
+    costs = {
+        name: {what: min(taken) for what, taken in of_engine.items()} for name, of_engine in times.items()
+    }
+    return found | {"costs": costs}
+
+
+@contextmanager
+def _children(runners: Sequence[LoadSpec]) -> Iterator[list[JsonChild]]:
+    """Start a process for each engine, and end them all."""
+    children: list[JsonChild] = []
+    try:
+        for runner in runners:
+            arguments = (str(runner.spec), str(runner.path), str(compiled_folder(runner.model.folder)))
+            children.append(JsonChild(runner.spec.name, __name__, *arguments))
+        yield children
+    finally:
+        for child in children:
+            child.end()
+
+
+def _time(child: JsonChild, times: Times, deadline: float, *, keep: bool) -> None:
+    """Time one prompt and one pass of each width; raises ChildFailed, and TimeoutError at the deadline."""
+    reply = child.ask({"read": READ, "widths": WIDTHS}, max(deadline - perf_counter(), 0.0))
+    if keep:
+        for what, milliseconds in reply.items():
+            times.setdefault(what, []).append(milliseconds)
+
+
+def timed_round(session: Session, vocab: int, read: int, widths: Sequence[int]) -> dict[str, float]:
+    """Return the milliseconds of a pass over each of `widths` tokens, and per token of a prompt."""
+    tokens = [at % vocab for at in range(3, 3 + read)]
+    session.rewind(0)
+    started = perf_counter()
+    session.forward(tokens, 1)
+    found = {"prompt": 1000 * (perf_counter() - started) / read}
+    for width in widths:
+        started = perf_counter()
+        session.forward(tokens[:width], width)
+        found[str(width)] = 1000 * (perf_counter() - started)
+        session.forward(tokens[session.rewind(read) :], 0)
+    return found
+
+
+def main(engine: str, path: str, cache: str) -> None:
+    """Load the engine and time a round for each request."""
+    made = plugins.parse("engines", engine).make(Path(path), Path(cache))
+    session = made.session()
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(timed_round(session, made.vocab, request["read"], request["widths"])), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except LocalspecError as error:
+        print(json.dumps({"error": error.message, "hint": error.hint}), flush=True)
