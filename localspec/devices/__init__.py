@@ -2,7 +2,7 @@
 
 from localspec.devices.accelerators import Device, all_devices, has_nvidia_driver
 from localspec.devices.choice import AUTO, Chosen, choose
-from localspec.devices.hardware import Cpu, cpu, free_memory, processor
+from localspec.devices.hardware import Cpu, cpu, free_memory, processor, vector_instructions
 from localspec.devices.libraries import LIBRARIES, EngineLibrary, versions
 from localspec.devices.report import as_values
 
@@ -23,5 +23,6 @@ __all__ = [
     "free_memory",
     "has_nvidia_driver",
     "processor",
+    "vector_instructions",
     "versions",
 ]

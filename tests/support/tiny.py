@@ -106,7 +106,7 @@ def dice(seed: int) -> np.random.Generator:
 
 
 def matrix(kind: str, shape: tuple[int, int], numbers: np.random.Generator) -> NDArray[Any]:
-    """Draw a matrix in a GGUF format; F32 values are such that eight bits hold them exactly."""
+    """Draw a matrix in a GGUF format; eight bits with one scale per row hold F32 values exactly."""
     if kind in K_SIZES:
         return random_blocks(kind, *shape, numbers, K_SIZES[kind], positive=True)
     if kind == "F16":
@@ -115,10 +115,10 @@ def matrix(kind: str, shape: tuple[int, int], numbers: np.random.Generator) -> N
         values = numbers.normal(0, SPREAD, shape).astype(np.float32)
         stored: NDArray[Any] = quantize(values, GGMLQuantizationType[kind])
         return stored
-    codes = numbers.integers(-126, 127, (shape[0], shape[1] // 32, 32))
-    codes[..., 5] = 127
-    scale = (numbers.uniform(0.5, 1.5, codes.shape[:2]) * SPREAD / 73).astype(np.float16)
-    return (codes * scale[..., None].astype(np.float32)).reshape(shape).astype(np.float32)
+    codes = numbers.integers(-126, 127, shape)
+    codes[:, 5::32] = numbers.choice((-127, 127), codes[:, 5::32].shape)
+    scale = (numbers.uniform(0.5, 1.5, (shape[0], 1)) * SPREAD / 73).astype(np.float16)
+    return (codes * scale.astype(np.float32)).astype(np.float32)
 
 
 def random_blocks(

@@ -10,8 +10,8 @@ from typing import Any
 
 from localspec.errors import UnknownDevice
 
-GROUP = 32  # activations that share an int8 scale on a CPU; a GPU computes in float16
-SENSITIVE = 400_000_000  # bytes of weights below which int8 activations change the text beyond near ties
+GROUP = 32  # activations that share an int8 scale on a CPU, for a graph that does not say how its weights do
+SENSITIVE = 400_000_000  # bytes of weights of such a graph below which int8 activations cost too much
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,17 @@ class Placement:
         """Return whether the KV cache lies in a GPU's memory."""
         return self.device.startswith("GPU")
 
-    def settings(self, precision: str, kv: str, group: int, weighs: int) -> dict[str, str]:
+    def settings(
+        self, precision: str, kv: str, group: int, weighs: int, weight_group: int | None
+    ) -> dict[str, str]:
         """Return the compile settings; "auto" and -1 stand for the choices for this device and model.
 
-        `weighs` is the bytes of the model's weights: small models keep their activations in float32.
+        Activations share a scale where weights do, because a product over fewer is slower and one over more
+        leaves the fast path. `weight_group` is how many weights share one, None if unknown; `weighs` is the
+        bytes of the model's weights. A GPU computes in float16.
         """
-        own = 0 if self.on_card or weighs < SENSITIVE else GROUP
+        own = weight_group or (0 if weighs < SENSITIVE else GROUP)
+        own = 0 if self.on_card else own
         found = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": (

@@ -12,25 +12,28 @@ import numpy as np
 from localspec.core.contracts import Engine, ExportableSession, HiddenStates, Session
 from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
+from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.page_release import read_once
 from localspec.errors import BadValue, BrokenModel, ContextFull, not_together
 from localspec.formats.files import context_length
-from localspec.formats.graph import layer_split
+from localspec.formats.graph import layer_split, weight_group
 from localspec.formats.graph.paged import ROWS
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
+PADS = ("auto", "on", "off")
+PAD_HELP = "read single tokens twice: equal logits for all widths; `auto` with int8 activations"
+GROUP_HELP = "activations that share an int8 scale, 0 for float32, -1 for as many as weights do"
 FIRST_BLOCKS = 8  # blocks of a new session's KV cache; doubled when full
 
 
 class OpenVino(Engine):
     """Runs an OpenVINO IR on a CPU or GPU; the weights are compiled once for all sessions.
 
-    Arithmetic on a CPU is float32, with int8 activations in passes over several tokens of a model of 400 MB
-    or more: for a few tokens that is faster than bfloat16. `group=0` keeps activations in float32, and passes
-    of any width then give the same text; smaller models, which rounding disturbs more, have it by default.
-    `pad` makes the logits of all widths equal to the bit with int8 activations, too (docs/exactness.md).
+    Arithmetic on a CPU is float32, with int8 activations in matrix products: for a few tokens that is faster
+    than bfloat16. A single token is then read twice, which costs nothing and makes the logits of all widths
+    equal to the bit (docs/exactness.md). `group=0` keeps activations in float32.
     The KV cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
     channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight in one of
     them. A start with `exit` or `hidden` takes longer, because only plain graphs are kept for the next start.
@@ -46,15 +49,8 @@ class OpenVino(Engine):
         threads: Annotated[int, Option("threads, 0 for OpenVINO's choice", least=0, most=1024)] = 0,
         precision: Annotated[str, Option("arithmetic", choices=("auto", "f32", "bf16", "f16"))] = "auto",
         kv: Annotated[str, Option("precision of the KV cache", choices=("f16", "f32", "u8"))] = "f16",
-        group: Annotated[
-            int,
-            Option(
-                "activations that share an int8 scale, 0 for float32, -1 for the model's default",
-                least=-1,
-                most=65536,
-            ),
-        ] = -1,
-        pad: Annotated[bool, Option("read single tokens twice: equal logits for all widths")] = False,
+        group: Annotated[int, Option(GROUP_HELP, least=-1, most=65536)] = -1,
+        pad: Annotated[str, Option(PAD_HELP, choices=PADS)] = "auto",
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
     ) -> None:
@@ -69,14 +65,15 @@ class OpenVino(Engine):
         core = ov.Core()
         self.place = place(core, device)
         self.device = self.place.device
-        self.pads = _padding(pad, self.device)
         self._graph = model / "openvino_model.xml"
         self._cache = cache
         self._mapped: list[Any] = []
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
         self.context = context_length(model)
         try:
-            settings = self.place.settings(precision, kv, group, self.weighs(model))
+            columns = weight_group.noted(self._graph)
+            settings = self.place.settings(precision, kv, group, self.weighs(model), columns)
+            self.pads = _pads(pad, self.device, settings)
             self.parts = self._compile(core, settings, threads, exit, hidden)
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
@@ -147,11 +144,13 @@ class OpenVino(Engine):
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
 
 
-def _padding(pad: bool, device: str) -> bool:
-    """Return `pad`; raises BadValue for a device that does not pad."""
-    if pad and device != "CPU":
+def _pads(pad: str, device: str, settings: dict[str, str]) -> bool:
+    """Return whether single tokens are read twice; raises BadValue for a device that does not pad."""
+    if pad == "on" and device != "CPU":
         raise BadValue(f"`pad` of `openvino` is for the CPU, not for {device}", "Leave `pad` out")
-    return pad
+    rounds = settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] != "0" and "VNNI" in vector_instructions()
+    quick = rounds and settings["INFERENCE_PRECISION_HINT"] == "f32"
+    return pad == "on" or (pad == "auto" and device == "CPU" and quick)
 
 
 class Reader:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.formats.gguf.quants import Affine
+from localspec.formats.graph import weight_group
 from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.linear import Linear, Node
 from localspec.formats.graph.weights import Weights
@@ -54,7 +55,11 @@ class Graph:
         head = self.weights.matrix("output") if self.weights.has("output.weight") else table
         logits = self.linear.product(x, head)
         logits.output(0).get_tensor().set_names({"logits"})
-        return ov.Model([self.ops.result(logits)], self.sinks, list(self.inputs.values()), self.shape.family)
+        inputs = list(self.inputs.values())
+        model = ov.Model([self.ops.result(logits)], self.sinks, inputs, self.shape.family)
+        if self.linear.groups:
+            weight_group.note(model, min(self.linear.groups))
+        return model
 
     def _input(self, name: str, kind: str, rank: int) -> Node:
         import openvino as ov

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from localspec.errors import BrokenModel, MissingExtra, UnsupportedModel
@@ -31,10 +32,7 @@ class Steps(Protocol):
         """Begin a step."""
 
 
-# Offsets in a second product pay only if a pass is limited by memory bandwidth: not by the number of calls,
-# as in a model with fewer weights than SMALL, nor by arithmetic, as on FEW_CORES.
-SMALL = 300_000_000
-FEW_CORES = 2
+SHARE = 0.5  # of the main memory that weights in eight bits may take
 
 
 def import_weights(
@@ -46,9 +44,9 @@ def import_weights(
 ) -> dict[str, str]:
     """Write openvino_model.xml, .bin and config.json into the folder `into`; return the manifest's facts.
 
-    Q4_0, Q5_0 and Q8_0 keep their values, other formats are quantized to 8 bits. With `offsets` Q4_1 and Q4_K
-    stay in 4 bits, with their offsets in a second product (see linear.py): fewer bytes, more calls and a
-    slower start. None chooses that for large models on more than two cores (docs/performance.md). With
+    Q4_0 keeps its values, other formats are quantized to 8 bits with one scale for up to 256 columns. With
+    `offsets` Q4_1 and Q4_K stay in 4 bits, with their offsets in a second product (see linear.py): a quarter
+    fewer bytes, slower passes. None chooses that if eight bits would take more than SHARE of the memory. With
     `plain` all weights are dequantized to float16, for a later quantization.
     Raises UnsupportedModel, BrokenModel and, if the disk is full, OSError.
     """
@@ -56,7 +54,7 @@ def import_weights(
     if isinstance(source, GgufFile):
         shape, precision = architecture.of_gguf(source), source.precision
         if offsets is None:
-            offsets = shape.layers * 12 * shape.width**2 >= SMALL and (os.cpu_count() or 1) > FEW_CORES
+            offsets = shape.layers * 12 * shape.width**2 > SHARE * psutil.virtual_memory().total
         weights: Weights = GgufWeights(source, offsets=offsets, plain=plain)
     else:
         shape, precision = architecture.of_folder(source), "INT8"

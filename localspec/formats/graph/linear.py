@@ -25,6 +25,7 @@ class Linear:
     """Builds the matrix products of one graph."""
 
     def __init__(self) -> None:
+        self.groups: set[int] = set()  # widths of the groups of compressed matrices
         self._sums: dict[str, Node] = {}
 
     def table(self, weights: Affine) -> Node:
@@ -55,6 +56,7 @@ class Linear:
         if weights.bits == 16:
             flat = np.ascontiguousarray(weights.codes).reshape(len(weights.codes), -1)
             return ops.convert(ops.constant(flat), "f32")
+        self.groups.add(weights.codes.shape[-1])
         if weights.bits == 4:
             codes = four_bits(weights.codes, "i4" if zero is None else "u4")
         else:

@@ -19,10 +19,10 @@ from localspec.formats.gguf.quants import READERS, Affine, unpack
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 
 ROWS = 2048  # rows of a matrix that a thread holds in float32 at a time
-GROUPS = (128, 64, 32)  # columns that share a scale: as many as divide a row, which is fastest
+GROUPS = (256, 128, 64, 32)  # columns that share a scale: the most that divide a row, which is fastest
 LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
-EXACT = ("Q4_0", "Q5_0", "Q8_0")  # stored unchanged: codes, and one scale for GROUP columns
-WITH_OFFSETS = ("Q4_1", "Q4_K")
+FOUR_BITS = ("Q4_0",)  # stored unchanged: codes, and one scale for 32 columns
+WITH_OFFSETS = ("Q4_1", "Q4_K")  # stored unchanged if memory is short
 OUT_OF_RANGE = "The weights hold numbers that are too large or not finite"
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Weights(Protocol):
 
 
 class GgufWeights:
-    """Tensors of a GGUF file; with `offsets` Q4_1 and Q4_K stay in 4 bits, else they get 8.
+    """Tensors of a GGUF file: Q4_0 stays in 4 bits, with `offsets` Q4_1 and Q4_K too, others get 8.
 
     With `plain` all are dequantized to float16, for a later quantization.
     """
@@ -53,7 +53,7 @@ class GgufWeights:
     def __init__(self, file: GgufFile, *, offsets: bool, plain: bool = False) -> None:
         self._file = file
         self._plain = plain
-        self._kept = (*EXACT, *WITH_OFFSETS) if offsets else EXACT
+        self._kept = (*FOUR_BITS, *WITH_OFFSETS) if offsets else FOUR_BITS
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
@@ -70,7 +70,7 @@ class GgufWeights:
 
     def table(self, name: str) -> Affine:
         """Return a matrix as stored unless it has offsets, else in 8 bits."""
-        return self._matrix(f"{name}.weight", EXACT)
+        return self._matrix(f"{name}.weight", FOUR_BITS)
 
     def _matrix(self, name: str, kept: tuple[str, ...]) -> Affine:
         _need(self._file, name)

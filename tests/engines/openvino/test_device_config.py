@@ -49,12 +49,12 @@ def test_another_name_is_refused(asked: str) -> None:
 
 
 def test_settings_are_the_devices_own_unless_asked() -> None:
-    cpu, gpu = (Placement(name).settings("auto", "f16", -1, 10**9) for name in ("CPU", "GPU.1"))
+    cpu, gpu = (Placement(name).settings("auto", "f16", -1, 10**9, None) for name in ("CPU", "GPU.1"))
     assert (cpu["INFERENCE_PRECISION_HINT"], gpu["INFERENCE_PRECISION_HINT"]) == ("f32", "f16")
     assert (cpu["DYNAMIC_QUANTIZATION_GROUP_SIZE"], gpu["DYNAMIC_QUANTIZATION_GROUP_SIZE"]) == ("32", "0")
     assert cpu["KEY_CACHE_QUANT_MODE"] == "BY_TOKEN"
     assert "KEY_CACHE_QUANT_MODE" not in gpu
-    asked = Placement("GPU").settings("f32", "u8", 64, 10**9)
+    asked = Placement("GPU").settings("f32", "u8", 64, 10**9, None)
     assert asked["INFERENCE_PRECISION_HINT"] == "f32"
     assert (asked["KV_CACHE_PRECISION"], asked["KEY_CACHE_QUANT_MODE"]) == ("i8", "BY_TOKEN")
 
@@ -109,7 +109,16 @@ def test_a_cache_that_grows_keeps_its_blocks(device: str) -> None:
     assert np.array_equal(seen.data[:3], numbers[:3])
 
 
-def test_small_models_do_not_round_their_activations_unless_asked_to() -> None:
-    cpu = Placement("CPU")
-    groups = [cpu.settings("auto", "f16", group, weighs) for group, weighs in ((-1, 10**8), (32, 10**8))]
-    assert [found["DYNAMIC_QUANTIZATION_GROUP_SIZE"] for found in groups] == ["0", "32"]
+def test_activations_share_a_scale_where_weights_do() -> None:
+    """A small model whose weights say nothing does not round its activations unless asked to."""
+    cpu, small, large = Placement("CPU"), 10**8, 10**9
+    for group, weighs, weight_group, expected in (
+        (-1, small, None, "0"),
+        (-1, large, None, "32"),
+        (-1, small, 64, "64"),
+        (-1, large, 256, "256"),
+        (32, small, 256, "32"),
+        (0, large, 256, "0"),
+    ):
+        found = cpu.settings("auto", "f16", group, weighs, weight_group)
+        assert found["DYNAMIC_QUANTIZATION_GROUP_SIZE"] == expected

@@ -37,7 +37,7 @@ def are_equal(engine: OpenVino, text: list[int]) -> bool:
 
 @pytest.mark.parametrize("options", [{}, {"kv": "u8"}, {"hidden": True}], ids=str)
 def test_logits_of_all_widths_are_equal(engine: Make, text: list[int], options: dict[str, Any]) -> None:
-    made = engine(group=32, pad=True, **options)
+    made = engine(group=32, pad="on", **options)
     equal = are_equal(made, text[:112])
     assert equal == (width_fault(made.session(), made.vocab) is None)
     assert equal or not EXACT
@@ -47,7 +47,7 @@ def test_logits_of_all_widths_are_equal(engine: Make, text: list[int], options: 
 @pytest.mark.parametrize("name", ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
 def test_logits_of_a_large_model_too(name: str) -> None:
     model = models.large(name)
-    made = OpenVino(model.folder, threads=2, pad=True)
+    made = OpenVino(model.folder, threads=2, pad="on")
     equal = are_equal(made, list(range(1000, 1112)))
     assert equal == (width_fault(made.session(), made.vocab) is None)
     assert equal or not EXACT
@@ -58,7 +58,7 @@ def test_logits_of_a_large_model_too(name: str) -> None:
 def test_drafted_text_is_plain_text_without_any_near_tie(
     engine: Make, ask: Callable[..., Any], prompt: list[int], draft: str, temperature: float
 ) -> None:
-    made, options = engine(group=32, pad=True), {"prompt": prompt, "room": 64, "seed": 5}
+    made, options = engine(group=32, pad="on"), {"prompt": prompt, "room": 64, "seed": 5}
     options["sampling"] = Sampling(temperature=temperature, top_p=0.95)
     plain = ask(Cursor(made.session()), **options)
     target = Cursor(made.session())
@@ -69,7 +69,7 @@ def test_drafted_text_is_plain_text_without_any_near_tie(
 
 def test_a_padded_pass_reaches_the_end_of_the_context(engine: Make, text: list[int]) -> None:
     """The KV cache has a place for the second token after the last one."""
-    made = engine(group=32, pad=True)
+    made = engine(group=32, pad="on")
     session = made.session()
     length = made.context - 1
     session.forward((text * (length // len(text) + 1))[:length], 0)
@@ -88,4 +88,4 @@ def test_padding_is_refused_where_it_would_do_nothing(
 ) -> None:
     monkeypatch.setattr(openvino, "place", lambda core, device: Placement("GPU"))
     with pytest.raises(BadValue, match="`pad` of `openvino` is for the CPU, not for GPU"):
-        OpenVino(smollm2.folder, device="GPU", pad=True)
+        OpenVino(smollm2.folder, device="GPU", pad="on")

@@ -91,7 +91,7 @@ def test_kept_tokens_keep_their_logits_and_others_are_never_guessed(
 def test_hidden_states_are_those_of_a_shorter_model(tmp_path: Path) -> None:
     import openvino as ov
 
-    model = tiny.make("llama", "Q8_0", layers=3, interleaved=True)
+    model = tiny.make("llama", layers=3, interleaved=True)
     graph = read_stateful(imported(model, tmp_path) / "openvino_model.xml")
     names = surgery.show_hidden(graph)
     assert names == ["hidden.0", "hidden.1", "hidden.2", "hidden.3"]
