@@ -110,6 +110,20 @@ def library_name(entry: CatalogueEntry, precision: str | None) -> str:
     return f"{entry.name}-{precision}" if precision else entry.name
 
 
+def other_precisions(name: str) -> list[str]:
+    """Return what to `pull` for other precisions of a library's model, such as `qwen3-8b:int8`."""
+    for entry in entries():
+        for own in (None, *PRECISIONS):
+            if name == library_name(entry, own):
+                own = own or entry.precision_from(entry.sources[0])
+                return [
+                    f"{entry.name}:{other}"
+                    for other in PRECISIONS
+                    if other != own and entry.sources_in(other)
+                ]
+    return []
+
+
 def sources_of(name: str, precision: str | None, format: str | None) -> tuple[Source, ...]:
     """Return the sources of a catalogue model; raise BadValue if none has that precision and format."""
     parsed = parse_name(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +23,16 @@ from localspec.core.contracts import Session
 from localspec.drafting.pass_costs import pass_seconds
 from localspec.drafting.speedup import expected_rate
 from localspec.errors import ChildFailed, LocalspecError
-from localspec.library import Progress, compiled_folder
+from localspec.library import Progress, StoredModel, compiled_folder
 from localspec.runtime.loading import LoadSpec
 from localspec.state import probes
 
+ENGINES = ("openvino", "llamacpp")  # the default first
 LIMIT = 15.0  # seconds that a race may take
 WIDTHS = (1, 4, 8)  # tokens of the passes that are timed: plain decoding, and drafts
+ROW = 2  # passes before the one that is timed
 READ = 64  # tokens of the prompt that is timed
-LEAST, MOST = 3, 7  # rounds; fewer than LEAST decide nothing
+LEAST, MOST = 3, 4  # rounds; fewer than LEAST decide nothing
 DISTURBED = 1.5  # a median over a minimum that shows other work on the machine
 SMALL = 200_000_000  # bytes of weights below which every engine is fast: about 100 tokens a second
 TRIES = 2  # races that ran out of time, after which none is begun
@@ -58,7 +60,7 @@ def race(runners: Mapping[LoadSpec, float | None], progress: Progress) -> Verdic
     `runners` maps each to the cost of a guess relative to a pass over one token: 0 for copies, None for no
     draft. Raises nothing: an engine that fails has lost.
     """
-    first, key = next(iter(runners)), probes.key("engine race", *(runner.key for runner in runners))
+    first, key = next(iter(runners)), _key(runners)
     known, fresh = probes.read(key), {}
     if not known.get("costs"):
         late = known.get("late", 0)
@@ -75,13 +77,29 @@ def race(runners: Mapping[LoadSpec, float | None], progress: Progress) -> Verdic
     finished = {
         runner: known["costs"][runner.spec.name] for runner in runners if runner.spec.name in known["costs"]
     }
-    reason = "measured: " + "; ".join(
-        _line(runner.spec.name, costs, runners[runner]) for runner, costs in finished.items()
-    )
     winner = max(finished, key=lambda runner: tokens_per_second(finished[runner], runners[runner]))
+    reason = format_costs(known["costs"])
     if fresh:
-        progress.say(f"Using {winner.spec.name}, {reason} (took {fresh['seconds']:.0f} s)")
+        progress.say(f"Using {winner.spec.name}: {reason}; this took {fresh['seconds']:.0f} s")
     return Verdict(winner, reason)
+
+
+def known_costs(model: StoredModel) -> dict[str, Costs]:
+    """Return what a race between the default engines measured for a model, empty if none was held."""
+    if not (model.files_in("openvino") and model.files_in("gguf")):
+        return {}
+    runners = [LoadSpec(plugins.parse("engines", name), model) for name in ENGINES]
+    costs: dict[str, Costs] = probes.read(_key(runners)).get("costs", {})
+    return costs
+
+
+def format_costs(costs: Mapping[str, Costs]) -> str:
+    """Return what was measured in words."""
+    return "; ".join(
+        f"{name} {1000 / of_engine['1']:.1f} tokens/s plain, {1000 / of_engine['8']:.1f} passes over 8, "
+        f"{1000 / of_engine['prompt']:.0f} tokens/s of a prompt"
+        for name, of_engine in costs.items()
+    )
 
 
 def tokens_per_second(costs: Costs, draft_cost: float | None) -> float:
@@ -100,11 +118,8 @@ def decoding_rate(costs: Costs, draft_cost: float | None) -> float:
     return expected_rate(seconds, draft_cost * seconds[0], OF_MODEL)
 
 
-def _line(name: str, costs: Costs, draft_cost: float | None) -> str:
-    """Return an engine's speeds in words."""
-    plain, prompt = 1000 / costs["1"], 1000 / costs["prompt"]
-    drafted = "" if draft_cost is None else f", about {decoding_rate(costs, draft_cost):.0f} with drafts"
-    return f"{name} {plain:.1f} tokens/s plain{drafted}, {prompt:.0f} of a prompt"
+def _key(runners: Iterable[LoadSpec]) -> str:
+    return probes.key("engine race", *(runner.key for runner in runners))
 
 
 def _not_worthwhile(runners: Sequence[LoadSpec], late: int) -> str | None:
@@ -171,7 +186,8 @@ def _time(child: JsonChild, times: Times, deadline: float, *, keep: bool) -> Non
 def timed_round(session: Session, vocab: int, read: int, widths: Sequence[int]) -> dict[str, float]:
     """Return the milliseconds of a pass over each of `widths` tokens, and per token of a prompt.
 
-    A pass over one token is timed after another one, as in plain decoding: a new width costs OpenVINO 3 ms.
+    A pass follows ROW others of its width, as in decoding: the other engine has emptied the processor's
+    cache, and a new width costs OpenVINO 3 ms.
     """
     tokens = [at % vocab for at in range(3, 3 + read)]
     session.rewind(0)
@@ -179,13 +195,11 @@ def timed_round(session: Session, vocab: int, read: int, widths: Sequence[int]) 
     session.forward(tokens, 1)
     found = {"prompt": 1000 * (perf_counter() - started) / read}
     for width in widths:
-        if width == 1:
-            session.forward(tokens[:1], 1)
+        for _ in range(1 + ROW):
+            started = perf_counter()
+            session.forward(tokens[:width], width)
+            found[str(width)] = 1000 * (perf_counter() - started)
             session.forward(tokens[session.rewind(read) :], 0)
-        started = perf_counter()
-        session.forward(tokens[:width], width)
-        found[str(width)] = 1000 * (perf_counter() - started)
-        session.forward(tokens[session.rewind(read) :], 0)
     return found
 
 

@@ -18,6 +18,7 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, unpack
 from localspec.formats.graph.ir import import_weights
+from localspec.formats.graph.linear import noted_form, noted_group
 from localspec.formats.graph.weights import FOUR_BITS, ROWS, WITH_OFFSETS, eight_bits
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.library import Silent, StoredModel
@@ -115,6 +116,24 @@ def test_a_head_that_is_the_embedding(tmp_path: Path) -> None:
     assert np.abs(imported(model, tmp_path) - tiny.logits(model, TOKENS)).max() < CLOSE
 
 
+@pytest.mark.parametrize(
+    ("family", "kind", "offsets", "group", "form"),
+    [
+        ("llama", "Q8_0", False, 256, "8 bits with a scale for 256"),
+        ("qwen3", "Q8_0", False, 128, "8 bits with a scale for 256, 8 bits with a scale for 128"),
+        ("qwen2", "Q4_K", True, 32, "4 bits with a scale for 32, 8 bits with a scale for 256"),
+    ],
+)
+def test_a_graph_notes_its_form(
+    family: str, kind: str, offsets: bool, group: int, form: str, tmp_path: Path
+) -> None:
+    imported(tiny.make(family, kind), tmp_path, offsets)
+    graph = tmp_path / "ir" / "openvino_model.xml"
+    assert noted_group(graph) == group
+    assert noted_form(graph) == form
+    assert (noted_group(tmp_path), noted_form(tmp_path)) == (None, None)
+
+
 def test_a_gguf_stretches_positions_by_its_factors(tmp_path: Path) -> None:
     model = tiny.make("llama", stretch=np.linspace(1, 8, tiny.HEAD_WIDTH // 2), interleaved=True)
     reference = tiny.logits(model, TOKENS)
@@ -167,8 +186,8 @@ def test_an_unknown_family_is_refused_by_name(tmp_path: Path) -> None:
 def test_stretched_positions_of_other_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="`yarn`"):
         imported(tiny.make("qwen2"), tmp_path, rope__scaling__type="yarn")
-    folder = tiny.write_folder(tiny.make("qwen2"), tmp_path, rope_scaling={"type": "yarn", "factor": 4.0})
-    with pytest.raises(UnsupportedModel, match="`yarn`"):
+    folder = tiny.write_folder(tiny.make("qwen2"), tmp_path, rope_scaling={"type": "dynamic", "factor": 4.0})
+    with pytest.raises(UnsupportedModel, match="`dynamic`"):
         run(SafetensorsFolder.open(folder), tmp_path / "folder")
 
 

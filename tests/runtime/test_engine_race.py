@@ -12,7 +12,7 @@ from localspec.core.sampler import Sampling
 from localspec.library import Library, Silent, StoredModel
 from localspec.runtime import engine_race
 from localspec.runtime.choice import Choice, engine_spec
-from localspec.runtime.engine_race import decoding_rate, race, tokens_per_second
+from localspec.runtime.engine_race import decoding_rate, format_costs, known_costs, race, tokens_per_second
 from localspec.runtime.generation import Runtime
 from localspec.runtime.loading import LoadSpec
 from localspec.runtime.resolution import find_engine
@@ -64,14 +64,16 @@ def test_a_prompt_counts_for_half_a_token_of_the_answer() -> None:
 
 @pytest.mark.engines
 def test_two_engines_race_once(
-    runners: dict[LoadSpec, float | None], monkeypatch: pytest.MonkeyPatch
+    model: StoredModel, runners: dict[LoadSpec, float | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert known_costs(model) == {}
     said = Said()
     verdict = race(runners, said)
     assert verdict.winner in runners
-    assert verdict.reason.startswith("measured: openvino ")
+    assert verdict.reason.startswith("openvino ")
     assert "; llamacpp " in verdict.reason
-    assert said.lines[-1].startswith(f"Using {verdict.winner.spec.name}, {verdict.reason} (took ")
+    assert said.lines[-1].startswith(f"Using {verdict.winner.spec.name}: {verdict.reason}; this took ")
+    assert format_costs(known_costs(model)) == verdict.reason
     monkeypatch.setattr(engine_race, "JsonChild", None)  # a second race would fail
     again = Said()
     assert race(runners, again) == verdict
@@ -152,7 +154,7 @@ def test_auto_races_what_both_can_run(model: StoredModel, monkeypatch: pytest.Mo
 @pytest.mark.engines
 def test_the_winner_answers(model: StoredModel) -> None:
     runtime = Runtime.load(model.name, Choice(), Library(), Silent())
-    assert runtime.resolution.engine_reason.partition("; ")[2].startswith("measured: ")
+    assert runtime.resolution.engine_reason.partition("; ")[2].startswith("openvino ")
     answer, steps = runtime.answer([1, 2, 3], sampling=Sampling(), max_tokens=4)
     list(steps)
     assert len(answer.token_ids) == 4

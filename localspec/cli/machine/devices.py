@@ -8,20 +8,28 @@ from typing import Any
 from localspec.cli import options
 from localspec.cli.sizes import format_gigabytes
 
-HELP = "Show this machine's devices, the installed engines, and the engine that would be chosen and why."
+HELP = """Show this machine's devices, the installed engines, and the engine that would be chosen and why.
+
+On a CPU `auto` takes the faster of two engines that can run a model; what it measured is shown for each model
+that it has started."""
 EPILOG = "Example: localspec devices --json"
 
 
 def devices(as_json: options.AsJson = False) -> None:
     """Print the processor, the devices, the engines and the choice."""
     from localspec import devices as machine
+    from localspec.library import Library
+    from localspec.runtime.engine_race import known_costs
 
-    values = machine.as_values()
+    measured = {model.name: known_costs(model) for model in Library().all()}
+    values = machine.as_values() | {"measured": {name: costs for name, costs in measured.items() if costs}}
     print(json.dumps(values, indent=2) if as_json else format_devices(values))
 
 
 def format_devices(values: dict[str, Any]) -> str:
     """Return the lines that are printed without `--json`."""
+    from localspec.runtime.engine_race import format_costs
+
     cpu, chosen = values["cpu"], values["chosen"]
     cores = f"{cpu['cores']} core{'' if cpu['cores'] == 1 else 's'}"
     lines = [
@@ -42,7 +50,8 @@ def format_devices(values: dict[str, Any]) -> str:
         "",
         f"chosen: {chosen['engine']} on {chosen['device']} ({chosen['reason']})",
     ]
-    return "\n".join([*lines, *values["notes"]])
+    measured = [f"  {name}: {format_costs(costs)}" for name, costs in values.get("measured", {}).items()]
+    return "\n".join([*lines, *values["notes"], *(["", "measured", *measured] if measured else [])])
 
 
 def format_device(device: dict[str, Any]) -> str:

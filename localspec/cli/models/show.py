@@ -18,6 +18,7 @@ HELP = """Show a model of the library: its files, checksums, source and drafts.
 
 For a draft that was built here, the card is shown too: what was pruned, its cost and its predicted
 speed-up."""
+FACTS = ("folder", "source", "revision", "precision", "weights", "architecture", "context", "draft", "target")
 EPILOG = "Example: localspec show smollm2-135m --json"
 
 
@@ -64,7 +65,10 @@ def template_values(model: StoredModel) -> dict[str, str]:
 def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
     """Return a model's details as plain values; sizes are in bytes, `context` in tokens."""
     from localspec.build import card
+    from localspec.formats.graph.linear import noted_form
+    from localspec.library import catalogue
     from localspec.library.model import FORMATS
+    from localspec.runtime.engine_race import known_costs
 
     manifest = model.manifest
     return {
@@ -73,6 +77,9 @@ def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
         "source": manifest.source,
         "revision": manifest.revision,
         "precision": manifest.precision,
+        "weights": noted_form(model.folder / "openvino_model.xml"),
+        "others": catalogue.other_precisions(model.name),
+        "engines": known_costs(model),
         "architecture": manifest.architecture,
         "context": manifest.context,
         "formats": [name for name in FORMATS if model.files_in(name)],
@@ -90,14 +97,18 @@ def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
 
 def format_details(values: dict[str, Any]) -> str:
     """Return the details as lines, without empty ones."""
+    from localspec.runtime.engine_race import format_costs
+
     lines = [values["name"]]
-    for key in ("folder", "source", "revision", "precision", "architecture", "context", "draft", "target"):
+    for key in FACTS:
         if values[key]:
             lines.append(f"  {key:<13}{values[key]}")
     lines.append(f"  {'template':<13}{'its own' if values['template'] else 'none'}")
-    for key in ("formats", "drafts"):
+    for key in ("formats", "drafts", "others"):
         if values[key]:
             lines.append(f"  {key:<13}{', '.join(values[key])}")
+    if values["engines"]:
+        lines.append(f"  {'engines':<13}{format_costs(values['engines'])}")
     for key, value in (values["card"] or {}).items():
         lines.append(f"  {key:<13}{value}")
     for number, line in enumerate(values["history"]):

@@ -17,7 +17,8 @@ from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.page_release import read_once
 from localspec.errors import BadValue, BrokenModel, ContextFull, not_together
 from localspec.formats.files import context_length
-from localspec.formats.graph import layer_split, weight_group
+from localspec.formats.graph import layer_split
+from localspec.formats.graph.linear import noted_group
 from localspec.formats.graph.paged import ROWS
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
@@ -71,7 +72,7 @@ class OpenVino(Engine):
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
         self.context = context_length(model)
         try:
-            columns = weight_group.noted(self._graph)
+            columns = noted_group(self._graph)
             settings = self.place.settings(precision, kv, group, self.weighs(model), columns)
             self.pads = _pads(pad, self.device, settings)
             self.parts = self._compile(core, settings, threads, exit, hidden)

@@ -19,6 +19,7 @@ from localspec.errors import BrokenModel, MissingExtra, UnknownDevice, UnknownMo
 CPU, GPUS = 0, (1, 2)  # ggml_backend_dev_type: the CPU; GPUs with their own or with shared memory
 ERROR, CONTINUED = 4, 5  # ggml_log_level
 WRAPPINGS = ("error loading model", "error loading model vocabulary")
+SPINS = "1000"
 UNKNOWN = ("unknown model architecture", "unknown pre-tokenizer", "unknown tokenizer")
 
 LOG: deque[str] = deque(maxlen=20)  # the last errors that llama.cpp logged
@@ -93,10 +94,12 @@ def run_uninterrupted(call: Callable[..., Any], *arguments: Any) -> Any:
 def library() -> Any:
     """Return llama_cpp with its log redirected to LOG; raises MissingExtra.
 
-    OpenMP threads sleep while they wait: spinning ones, the default, made a pass 2 to 5 times slower while
-    another program used the cores.
+    OpenMP threads spin for microseconds while they wait, then sleep: threads that sleep at once take 1.6 times
+    as long for a pass over one token on a quiet machine, and ones that spin for milliseconds, the default, up
+    to twice as long for wider passes while another program uses the cores (docs/performance.md).
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         import llama_cpp
     except ImportError:

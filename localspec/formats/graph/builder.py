@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.formats.gguf.quants import Affine
-from localspec.formats.graph import weight_group
 from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.linear import Linear, Node
 from localspec.formats.graph.weights import Weights
@@ -48,17 +47,17 @@ class Graph:
         self.vocab = len(table.codes)
         embedding = self.linear.table(table)
         x = self.ops.gather(embedding, self.inputs["input_ids"], self.ops.constant(np.int32(0)))
+        x = self._scaled(x, self.shape.embedding_scale)
         self._add_shared()
         for layer in range(self.shape.layers):
             x = self._layer(x, f"blk.{layer}.")
         x = self._norm(x, "output_norm.weight")
         head = self.weights.matrix("output") if self.weights.has("output.weight") else table
-        logits = self.linear.product(x, head)
+        logits = self._scaled(self.linear.product(x, head), self.shape.logit_scale)
         logits.output(0).get_tensor().set_names({"logits"})
         inputs = list(self.inputs.values())
         model = ov.Model([self.ops.result(logits)], self.sinks, inputs, self.shape.family)
-        if self.linear.groups:
-            weight_group.note(model, min(self.linear.groups))
+        self.linear.note(model)
         return model
 
     def _input(self, name: str, kind: str, rank: int) -> Node:
@@ -79,13 +78,14 @@ class Graph:
     def _angles(self) -> tuple[Node, Node]:
         """Return cosines and sines [batch, 1, tokens, head_width] of the positions."""
         ops = self.ops
-        half = self.shape.head_width // 2
+        half = len(self.shape.frequencies)
         rates = ops.constant(self.shape.frequencies.reshape(1, half, 1))
         rates = ops.broadcast(rates, ops.concat([self.batch, self._ints(half), self._ints(1)], 0))
         positions = ops.convert(ops.unsqueeze(self.inputs["position_ids"], self._ints(1)), "f32")
         turns = ops.transpose(ops.matmul(rates, positions, False, False), self._ints(0, 2, 1))
         angles = ops.concat([turns, turns], -1)
-        cosine, sine = (ops.unsqueeze(part(angles), self._ints(1)) for part in (ops.cos, ops.sin))
+        parts = (ops.unsqueeze(part(angles), self._ints(1)) for part in (ops.cos, ops.sin))
+        cosine, sine = (self._scaled(part, self.shape.rope_scale) for part in parts)
         return cosine, sine
 
     def _mask(self, tokens: Node) -> Node:
@@ -102,23 +102,38 @@ class Graph:
         return ops.select(both, self._float(0), self._float(float(hidden)))
 
     def _layer(self, x: Node, name: str) -> Node:
-        ops = self.ops
-        x = ops.add(x, self._attention(self._norm(x, f"{name}attn_norm.weight"), name))
-        gate, up = self._products(self._norm(x, f"{name}ffn_norm.weight"), name, "ffn_gate", "ffn_up")
-        return ops.add(x, self._products(ops.multiply(ops.swish(gate), up), name, "ffn_down")[0])
+        """Return x after a layer: attention and a feed-forward network, each added to what it reads."""
+        for part, before, after in (
+            (self._attention, "attn_norm", "post_attention_norm"),
+            (self._feed_forward, "ffn_norm", "post_ffw_norm"),
+        ):
+            if self.shape.norms_after:
+                y = self._norm(part(x, name), f"{name}{after}.weight")
+            else:
+                y = part(self._norm(x, f"{name}{before}.weight"), name)
+            x = self.ops.add(x, self._scaled(y, self.shape.residual_scale))
+        return x
+
+    def _feed_forward(self, x: Node, name: str) -> Node:
+        gate, up = self._products(x, name, "ffn_gate", "ffn_up")
+        return self._products(self.ops.multiply(self.ops.swish(gate), up), name, "ffn_down")[0]
 
     def _attention(self, x: Node, name: str) -> Node:
         ops, shape = self.ops, self.shape
         queries, keys, values = self._products(x, name, "attn_q", "attn_k", "attn_v")
-        queries = self._rotated(self._heads(queries, shape.heads, f"{name}attn_q_norm.weight"))
-        keys = self._rotated(self._heads(keys, shape.key_heads, f"{name}attn_k_norm.weight"))
-        values = self._heads(values, shape.key_heads, None)
         layer = name.split(".")[1]
+        queries = self._heads(queries, shape.heads, f"{name}attn_q_norm.weight")
+        keys = self._heads(keys, shape.key_heads, f"{name}attn_k_norm.weight")
+        if int(layer) not in shape.unrotated:
+            queries, keys = self._rotated(queries), self._rotated(keys)
+        values = self._heads(values, shape.key_heads, None)
         keys, values = (
             self._repeated(self._cached(part, f"past_key_values.{layer}.{kind}present.{layer}.{kind}"))
             for part, kind in ((keys, "key"), (values, "value"))
         )
-        scale = self._float(shape.head_width**-0.5)
+        scale = self._float(
+            shape.head_width**-0.5 if shape.attention_scale is None else shape.attention_scale
+        )
         mixed = ops.scaled_dot_product_attention(queries, keys, values, self.mask, scale, False)
         flat = self._ints(0, 0, shape.heads * shape.head_width)
         mixed = ops.reshape(ops.transpose(mixed, self._ints(0, 2, 1, 3)), flat, True)
@@ -172,21 +187,31 @@ class Graph:
         return ops.multiply(ops.constant(weight.reshape(1, 1, -1)), unit)
 
     def _heads(self, x: Node, heads: int, norm: str | None) -> Node:
-        """Return x [batch, heads, tokens, head_width], with a norm per head if the family has one."""
+        """Return x [batch, heads, tokens, head_width], with a norm per head, or over all, if there is one."""
+        norm = norm if norm is not None and self.weights.has(norm) else None
+        if norm and self.shape.norms_after:
+            x = self._norm(x, norm)
         x = self.ops.reshape(x, self._ints(0, 0, heads, self.shape.head_width), True)
-        if norm is not None and self.weights.has(norm):
+        if norm and not self.shape.norms_after:
             x = self._norm(x, norm)
         return self.ops.transpose(x, self._ints(0, 2, 1, 3))
 
     def _rotated(self, x: Node) -> Node:
-        """Return x rotated by its position's angles, first half against second half."""
-        ops, half = self.ops, self.shape.head_width // 2
-        one, last = self._ints(1), self._ints(3)
-        first = ops.slice(x, self._ints(0), self._ints(half), one, last)
-        second = ops.slice(x, self._ints(half), self._ints(2**62), one, last)
+        """Return x with its rotated columns turned by their angles, first half against second half."""
+        ops, half = self.ops, len(self.shape.frequencies)
+        whole = 2 * half == self.shape.head_width
+        rotated = x if whole else self._columns(x, 0, 2 * half)
+        first, second = self._columns(rotated, 0, half), self._columns(rotated, half, 2**62)
         minus = self._constant(np.full((1, 1, 1, 1), -1, np.float32))
         turned = ops.concat([ops.multiply(second, minus), first], -1)
-        return ops.add(ops.multiply(x, self.cosine), ops.multiply(turned, self.sine))
+        y = ops.add(ops.multiply(rotated, self.cosine), ops.multiply(turned, self.sine))
+        return y if whole else ops.concat([y, self._columns(x, 2 * half, 2**62)], -1)
+
+    def _columns(self, x: Node, start: int, end: int) -> Node:
+        return self.ops.slice(x, self._ints(start), self._ints(end), self._ints(1), self._ints(3))
+
+    def _scaled(self, x: Node, scale: float) -> Node:
+        return x if scale == 1 else self.ops.multiply(x, self._float(scale))
 
     def _cached(self, x: Node, name: str) -> Node:
         """Append x to the keys or values of earlier calls, stored in the variable `name`; return them all."""

@@ -11,12 +11,19 @@ and the second product has an eighth of the first one's bytes.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec.formats.gguf.quants import Affine
+
+TAIL = 65536  # bytes at the end of a graph's file, where its facts are
+GROUP = re.compile(rb'<group_size value="(\d+)" ?/>')  # NNCF's name, under its own heading
+FORM = re.compile(rb'<weights value="([^"]+)" ?/>')
 
 Node = Any  # openvino.Node; its stubs lack the operators
 
@@ -25,7 +32,9 @@ class Linear:
     """Builds the matrix products of one graph."""
 
     def __init__(self) -> None:
-        self.groups: set[int] = set()  # widths of the groups of compressed matrices
+        self.sizes: Counter[tuple[int, int]] = (
+            Counter()
+        )  # weights by their bits and the width of their groups
         self._sums: dict[str, Node] = {}
 
     def table(self, weights: Affine) -> Node:
@@ -49,6 +58,15 @@ class Linear:
                 y = ops.add(y, ops.matmul(sums, ops.convert(ops.constant(rest), "f32"), False, True))
         return y if bias is None else ops.add(y, ops.constant(bias.reshape(1, 1, -1)))
 
+    def note(self, model: Any) -> None:
+        """Write into an openvino.Model how its matrices are compressed, most weights first."""
+        compressed = {form: count for form, count in self.sizes.items() if form[0] < 16}
+        if compressed:
+            forms = sorted(compressed, key=lambda form: -compressed[form])
+            text = ", ".join(f"{bits} bits with a scale for {group}" for bits, group in forms)
+            model.set_rt_info(text, ["localspec", "weights"])
+            model.set_rt_info(min(group for _, group in forms), ["localspec", "group_size"])
+
     def _matrix(self, weights: Affine, zero: NDArray[np.uint8] | None) -> Node:
         """Return scale * (codes - zero) [rows, columns], in the pattern that the plug-ins keep compressed."""
         from openvino import opset13 as ops
@@ -56,7 +74,7 @@ class Linear:
         if weights.bits == 16:
             flat = np.ascontiguousarray(weights.codes).reshape(len(weights.codes), -1)
             return ops.convert(ops.constant(flat), "f32")
-        self.groups.add(weights.codes.shape[-1])
+        self.sizes[weights.bits, weights.codes.shape[-1]] += weights.codes.size
         if weights.bits == 4:
             codes = four_bits(weights.codes, "i4" if zero is None else "u4")
         else:
@@ -93,3 +111,27 @@ def four_bits(codes: NDArray[Any], kind: str) -> Node:
     tensor = ov.Tensor(element, shape)
     ov.Tensor(packed, shape, element).copy_to(tensor)
     return ops.constant(tensor)
+
+
+def noted_group(graph: Path) -> int | None:
+    """Return the smallest group of columns that share a scale, as a graph's file notes it.
+
+    None if it notes none, or a scale for each row.
+    """
+    found = GROUP.search(_facts(graph))
+    return int(found[1]) or None if found else None
+
+
+def noted_form(graph: Path) -> str | None:
+    """Return in words how a graph's matrices are compressed; None for a graph of another program."""
+    found = FORM.search(_facts(graph))
+    return found[1].decode() if found else None
+
+
+def _facts(graph: Path) -> bytes:
+    try:
+        with graph.open("rb") as file:
+            file.seek(max(graph.stat().st_size - TAIL, 0))
+            return file.read()
+    except OSError:
+        return b""

@@ -118,12 +118,27 @@ class FolderWeights:
 
     def matrix(self, name: str) -> Affine:
         """Return a matrix in 8 bits, or in float16."""
-        full_name = hf_name(name + ".weight")
-        _need(self._folder, full_name)
-        values = self._folder.array(full_name)
+        values = self._values(name)
         return self._converted(lambda rows: values[rows], len(values))
 
     table = matrix
+
+    def _values(self, name: str) -> NDArray[np.float32]:
+        """Return a matrix, as rows of a joined one if the folder has that (Phi-3)."""
+        full_name = hf_name(name + ".weight")
+        layer, _, part = name.rpartition(".")
+        joined = hf_name(f"{layer}.{JOINED[part][0]}.weight") if part in JOINED else full_name
+        if full_name in self._folder.tensors or joined not in self._folder.tensors:
+            _need(self._folder, full_name)
+            return self._folder.array(full_name)
+        whole = self._folder.array(joined)
+        at = JOINED[part][1]
+        if part.startswith("ffn"):
+            return np.split(whole, 2)[at]
+        heads = int(self._folder.config["num_attention_heads"])
+        key_heads = int(self._folder.config.get("num_key_value_heads") or heads)
+        row = len(whole) // (heads + 2 * key_heads)
+        return np.split(whole, [heads * row, (heads + key_heads) * row])[at]
 
 
 class StateWeights:
@@ -202,6 +217,13 @@ def _need(source: GgufFile | SafetensorsFolder, name: str) -> None:
         raise BrokenModel(f"`{source.path}` has no tensor `{name}`", "Download it again")
 
 
+JOINED = {  # a matrix -> the one that holds it in some families, and its place there
+    "attn_q": ("attn_qkv", 0),
+    "attn_k": ("attn_qkv", 1),
+    "attn_v": ("attn_qkv", 2),
+    "ffn_gate": ("ffn_gate_up", 0),
+    "ffn_up": ("ffn_gate_up", 1),
+}
 HF_NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -210,13 +232,17 @@ HF_NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
     "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
+    "ffn_gate_up": "mlp.gate_up_proj",
     "ffn_down": "mlp.down_proj",
+    "post_attention_norm": "post_attention_layernorm",  # OLMo 2's, which follows attention
+    "post_ffw_norm": "post_feedforward_layernorm",
 }
 
 

@@ -15,6 +15,7 @@ from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.gguf import libllama
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph import architecture
+from localspec.formats.graph.rope import frequencies
 from localspec.formats.graph.weights import HF_NAMES
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.tokenizer import vocabulary
@@ -53,13 +54,15 @@ def write(path: Path, configs: Path, state: State, layers: int, file: Path) -> N
 
     The model was loaded from the GGUF or Hugging Face folder `path` and has `layers` layers, `state` has
     Hugging Face's names, and the folder `configs` holds tokenizer.json and the other configs. Raises
-    UnsupportedModel for a tokenizer that GGUF cannot express.
+    UnsupportedModel for a family or a tokenizer that localspec cannot write.
     """
     import gguf
 
     if path.is_dir():
         folder = SafetensorsFolder.open(path)
         shape, metadata = architecture.of_folder(folder), _metadata(folder, configs)
+        if shape.family not in architecture.KNOWN:
+            raise UnsupportedModel(f"`{path}` is a `{shape.family}` model, which cannot be written as GGUF")
     else:
         source = GgufFile.open(path)
         shape, metadata = architecture.of_gguf(source), dict(source.metadata)
@@ -73,7 +76,7 @@ def write(path: Path, configs: Path, state: State, layers: int, file: Path) -> N
     for name, values in _tensors(state, shape, interleaved=family == "llama"):
         writer.add_tensor(name, values.astype(np.float16 if values.ndim > 1 else np.float32))
     base = metadata[f"{family}.rope.freq_base"]
-    scaling = architecture.frequencies(base, shape.head_width) / shape.frequencies
+    scaling = frequencies(base, shape.head_width) / shape.frequencies
     if np.abs(scaling - 1).max() > TOLERANCE:
         writer.add_tensor("rope_freqs.weight", scaling.astype(np.float32))
     writer.write_header_to_file()

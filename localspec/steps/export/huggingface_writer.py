@@ -11,6 +11,7 @@ import numpy as np
 from localspec.errors import UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph import architecture
+from localspec.formats.graph.rope import rope_of
 
 CONFIGS = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 LLAMA3 = {  # the RoPE scaling of Llama 3.1 and 3.2, with the factors 8 and 32
@@ -42,11 +43,11 @@ def _scaling(file: GgufFile) -> dict[str, Any] | None:
     if "rope_freqs.weight" not in file.tensors:
         return None
     shape = architecture.of_gguf(file)
-    base = float(file.value("rope.freq_base", 10000.0))
+    config = {"rope_theta": float(file.value("rope.freq_base", 10000.0))}
     for factor in FACTORS:
         scaling = LLAMA3 | {"factor": factor}
-        rates = architecture.scaled(architecture.frequencies(base, shape.head_width), scaling, str(file.path))
-        if np.allclose(rates, shape.frequencies, rtol=TOLERANCE):
+        rope = rope_of(config | {"rope_scaling": scaling}, shape.head_width, shape.context, str(file.path))
+        if np.allclose(rope.frequencies, shape.frequencies, rtol=TOLERANCE):
             return scaling
     raise UnsupportedModel(
         f"`{file.path}` uses a RoPE scaling that a config.json cannot express",

@@ -7,7 +7,8 @@ from command import Localspec
 from models import SMALL
 
 FIELDS = [
-    *("name", "folder", "source", "revision", "precision", "architecture", "context", "formats", "template"),
+    *("name", "folder", "source", "revision", "precision", "weights", "others", "engines", "architecture"),
+    *("context", "formats", "template"),
     *("draft", "drafts", "target", "card", "history", "created", "sizes", "digests"),
 ]
 
@@ -18,6 +19,8 @@ def test_a_model_is_described(localspec: Localspec) -> None:
     assert list(found) == FIELDS
     assert (found["name"], found["architecture"], found["template"]) == (SMALL, "llama", True)
     assert (found["target"], found["card"]) == (None, None)
+    assert found["weights"] == "8 bits with a scale for 64, 8 bits with a scale for 256"
+    assert found["engines"] == {}
     assert found["sizes"]["openvino_model.bin"] > 1e8
     assert all(len(digest) == 64 for digest in found["digests"].values())
     told = localspec.run("show", SMALL)

@@ -1,0 +1,125 @@
+"""Families imported from Hugging Face folders, against transformers: every logit of a tiny random model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.engines.openvino.engine import OpenVino
+from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.formats.graph import architecture
+from localspec.formats.graph.ir import import_weights
+from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.library import Silent
+
+pytestmark = pytest.mark.engines
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+LONG = {
+    "type": "longrope",
+    "short_factor": [1.0 + 0.1 * at for at in range(12)],
+    "long_factor": [4.0] * 12,
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "granite": (
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 4.0,
+        },
+    ),
+    "olmo2": ("olmo2", {}),
+    "phi3": ("phi3", {"sliding_window": None}),
+    "phi3, long texts": (
+        "phi3",
+        {
+            "sliding_window": None,
+            "partial_rotary_factor": 0.75,
+            "rope_scaling": LONG,
+            "original_max_position_embeddings": 64,
+        },
+    ),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 2}),
+    "qwen2, yarn": ("qwen2", {"rope_scaling": YARN}),
+    "llama, linear": ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+}
+TOKENS = [at * at % 96 for at in range(40)]
+
+
+def saved(family: str, folder: Path, **options: Any) -> Any:
+    """Save a random model whose weights float16 holds exactly, and return it."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(family, **SIZES | options)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            size = 0.1 if weights.ndim > 1 else 1.0
+            drawn = torch.randn_like(weights) * 0.15 + ("norm" in name) if weights.ndim == 1 else None
+            weights.copy_(((torch.randn_like(weights) * size) if drawn is None else drawn).half().float())
+    model.save_pretrained(folder, safe_serialization=True)
+    return model
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_logit_is_that_of_transformers(name: str, tmp_path: Path) -> None:
+    import torch
+
+    family, options = FAMILIES[name]
+    model = saved(family, tmp_path / "folder", **options)
+    with torch.no_grad():
+        expected = model(torch.tensor([TOKENS])).logits[0].numpy()
+    into = tmp_path / "graph"
+    into.mkdir()
+    import_weights(SafetensorsFolder.open(tmp_path / "folder"), into, Silent(), plain=True)
+    session = OpenVino(into, precision="f32", kv="f32", group=0).session()
+    found = np.concatenate(
+        [session.forward(TOKENS[at:end], end - at).copy() for at, end in ((0, 11), (11, 12), (12, 40))]
+    )
+    assert np.abs(found - expected).max() < 2e-3 * np.abs(expected).max()
+    assert expected.std() > 0.1
+
+
+def test_longrope_is_kept_to_its_original_context(tmp_path: Path) -> None:
+    saved("phi3", tmp_path, **FAMILIES["phi3, long texts"][1])
+    assert architecture.of_folder(SafetensorsFolder.open(tmp_path)).context == 64
+
+
+@pytest.mark.parametrize(
+    ("family", "changed", "error", "said"),
+    [
+        ("phi3", {"sliding_window": 64}, UnsupportedModel, "sliding window of 64"),
+        ("granite", {"model_type": "granitemoe"}, UnsupportedModel, "`granitemoe` model"),
+        ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, UnsupportedModel, "`dynamic`"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn"}}, BrokenModel, "`rope_scaling` of .* is wrong"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_with_a_reason(
+    family: str, changed: dict[str, Any], error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    saved(family, tmp_path, **({"sliding_window": None} if family == "phi3" else {}))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(error, match=said):
+        architecture.of_folder(SafetensorsFolder.open(tmp_path))
