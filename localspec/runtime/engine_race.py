@@ -113,9 +113,9 @@ def decoding_rate(costs: Costs, draft_cost: float | None) -> float:
     seconds = pass_seconds({width: costs[width] for width in map(str, WIDTHS)})
     if draft_cost is None:
         return 1 / seconds[0]
-    if draft_cost == 0:
-        return 1 / ((1 - COPIED) * seconds[0] + COPIED / expected_rate(seconds, 0, OF_COPIES))
-    return expected_rate(seconds, draft_cost * seconds[0], OF_MODEL)
+    copied = expected_rate(seconds, 0, OF_COPIES)
+    others = expected_rate(seconds, draft_cost * seconds[0], OF_MODEL) if draft_cost else 1 / seconds[0]
+    return 1 / ((1 - COPIED) / others + COPIED / copied)
 
 
 def _key(runners: Iterable[LoadSpec]) -> str:

@@ -52,8 +52,10 @@ def test_plain_decoding_wants_the_fastest_single_token_and_drafts_the_cheapest_w
     assert decoding_rate(FAST, None) == 50.0
     assert decoding_rate(FLAT, None) == 40.0
     assert decoding_rate(FAST, 0.5) == 50.0  # "no draft" is always among the choices
-    of_four = (1 + 0.75 + 0.75**2 + 0.75**3) / (3 * 2.5e-3 + 30e-3)
-    assert decoding_rate(FLAT, 0.1) == pytest.approx(of_four)
+    copied = sum(0.85**at for at in range(8)) / 40e-3
+    of_model = sum(0.75**at for at in range(4)) / (3 * 2.5e-3 + 30e-3)
+    assert decoding_rate(FLAT, 0.0) == pytest.approx(1 / (0.5 / 40 + 0.5 / copied))
+    assert decoding_rate(FLAT, 0.1) == pytest.approx(1 / (0.5 / of_model + 0.5 / copied))
     assert decoding_rate(FLAT, 0.0) > decoding_rate(FAST, 0.0)
 
 

@@ -94,9 +94,9 @@ def run_uninterrupted(call: Callable[..., Any], *arguments: Any) -> Any:
 def library() -> Any:
     """Return llama_cpp with its log redirected to LOG; raises MissingExtra.
 
-    OpenMP threads spin for microseconds while they wait, then sleep: threads that sleep at once take 1.6 times
-    as long for a pass over one token on a quiet machine, and ones that spin for milliseconds, the default, up
-    to twice as long for wider passes while another program uses the cores (docs/performance.md).
+    OpenMP threads spin for microseconds while they wait, then sleep: threads that sleep at once take 1.6
+    times as long for a pass over one token on a quiet machine, and ones that spin for milliseconds, the
+    default, up to twice as long for wider passes while another program uses the cores (docs/performance.md).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
