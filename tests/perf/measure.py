@@ -7,6 +7,7 @@
     python tests/perf/measure.py memory MODEL    # resident memory after an answer
     python tests/perf/measure.py parts           # microseconds of sampler and ngram
     python tests/perf/measure.py curve MODEL     # milliseconds of a pass over 1, 2, 4, 8, 16 tokens
+    python tests/perf/measure.py prompt MODEL    # seconds to read prompts, beside llama.cpp
     python tests/perf/measure.py flips MODEL     # likeliest tokens of wider passes against one by one
 
 MODEL is whatever `localspec chat` takes. Ratios are of medians of decode tokens per second; a speed-up is
@@ -30,6 +31,7 @@ import numpy as np
 
 from localspec import plugins
 from localspec.chat import Chat
+from localspec.core.cursor import Cursor
 from localspec.core.decode import make_draft
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Step, Verdict
@@ -56,7 +58,7 @@ PROMPTS = {
 def open_runtime(model: str, **choice: str) -> Runtime:
     library = Library()
     with Terminal() as progress:
-        return Runtime.load(model, Choice(**choice), library, progress)
+        return Runtime.load(model, Choice(**{"engine": "openvino"} | choice), library, progress)
 
 
 def answer_to(runtime: Runtime, prompt: str, tokens: int) -> Answer:
@@ -205,7 +207,7 @@ def curve(options: argparse.Namespace) -> dict[str, Any]:
     """Return the shortest of repeated passes behind 40 tokens, activations rounded to int8 and not."""
     folder = open_runtime(options.model, draft="off").model.folder
     widths, found = (1, 2, 4, 8, 16), {}
-    specs = ("openvino:group=32", "openvino:group=0")
+    specs = ("openvino", "openvino:group=0")
     sessions = {spec: plugins.parse("engines", spec).make(folder).session() for spec in specs}
     seconds: dict[tuple[str, int], list[float]] = {}
     for session in sessions.values():
@@ -213,13 +215,36 @@ def curve(options: argparse.Namespace) -> dict[str, Any]:
     for _ in range(options.repeat):
         for width in widths:
             for spec, session in sessions.items():
-                started = perf_counter()
-                session.forward(range(2000, 2000 + width), width)
-                seconds.setdefault((spec, width), []).append(perf_counter() - started)
-                session.rewind(40)
+                for _ in range(3):  # a new width costs OpenVINO 3 ms
+                    started = perf_counter()
+                    session.forward(range(2000, 2000 + width), width)
+                    seconds.setdefault((spec, width), []).append(perf_counter() - started)
+                    session.rewind(40)
     for spec in specs:
         found[spec] = {width: round(1000 * min(seconds[spec, width]), 1) for width in widths}
     return {"milliseconds": found, "repetitions": options.repeat}
+
+
+def prompt(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the seconds from prompts of 1,000 and 4,000 tokens to their logits, in turns with llama.cpp."""
+    folder = open_runtime(options.model, draft="off").model.folder
+    paths = {"openvino": folder, "llamacpp": next(folder.glob("*.gguf"))}
+    cursors = {
+        name: Cursor(plugins.parse("engines", name).make(path).session()) for name, path in paths.items()
+    }
+    found: dict[str, dict[str, float]] = {}
+    for length in (1000, 4000):
+        text = [1000 + at % 5000 for at in range(length)]
+        seconds: dict[str, list[float]] = {}
+        for _ in range(options.repeat):
+            for name, cursor in cursors.items():
+                cursor.read([], rows=0)
+                started = perf_counter()
+                cursor.read(text, rows=1)
+                seconds.setdefault(name, []).append(perf_counter() - started)
+        best = {name: round(min(taken), 2) for name, taken in seconds.items()}
+        found[str(length)] = best | {"ratio": round(best["llamacpp"] / best["openvino"], 2)}
+    return {"seconds": found, "repetitions": options.repeat}
 
 
 def flips(options: argparse.Namespace) -> dict[str, Any]:
@@ -228,12 +253,13 @@ def flips(options: argparse.Namespace) -> dict[str, Any]:
     path = Path(__file__).parents[1] / "data" / "perplexity.txt"
     text = runtime.encode(path.read_text("utf-8"), raw=True)[: 100 + options.tokens]
     found = {}
-    for spec in ("openvino:group=32", "openvino:group=0", "openvino:group=0,kv=f32"):
+    for spec in ("openvino", "openvino:pad=off", "openvino:group=0", "openvino:group=0,kv=f32"):
         session = plugins.parse("engines", spec).make(runtime.model.folder).session()
         single = read_by(session, text, 1)
-        gaps = []
+        gaps, difference = [], 0.0
         for width in (2, 4, 8):
             wide = read_by(session, text, width)
+            difference = max(difference, float(np.abs(wide - single).max()))
             other = wide.argmax(axis=1)
             at = np.flatnonzero(other != single.argmax(axis=1))
             gaps += (single[at].max(axis=1) - single[at, other[at]]).tolist()
@@ -241,6 +267,7 @@ def flips(options: argparse.Namespace) -> dict[str, Any]:
             "positions": 3 * len(single),
             "flips": len(gaps),
             "largest_gap": round(max(gaps, default=0), 4),
+            "largest_difference": difference,
         }
     return found
 
@@ -326,7 +353,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", choices=["plain", "draft", "share", "start", "memory", "parts", "curve", "flips"]
+        "what",
+        choices=["plain", "draft", "share", "start", "memory", "parts", "curve", "prompt", "flips"],
     )
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--draft", default="ngram")

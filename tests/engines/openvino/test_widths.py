@@ -1,4 +1,4 @@
-"""With `pad` passes of every width give the same logits, to the bit, so a draft never changes a text."""
+"""Passes of every width give the same logits, to the bit, so a draft never changes a text."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def are_equal(engine: OpenVino, text: list[int]) -> bool:
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"kv": "u8"}, {"hidden": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"group": 32}, {"kv": "u8"}, {"hidden": True}], ids=str)
 def test_logits_of_all_widths_are_equal(engine: Make, text: list[int], options: dict[str, Any]) -> None:
-    made = engine(group=32, pad="on", **options)
+    made = engine(**options)
     equal = are_equal(made, text[:112])
     assert equal == (width_fault(made.session(), made.vocab) is None)
     assert equal or not EXACT
@@ -47,7 +47,7 @@ def test_logits_of_all_widths_are_equal(engine: Make, text: list[int], options: 
 @pytest.mark.parametrize("name", ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
 def test_logits_of_a_large_model_too(name: str) -> None:
     model = models.large(name)
-    made = OpenVino(model.folder, threads=2, pad="on")
+    made = OpenVino(model.folder, threads=2)
     equal = are_equal(made, list(range(1000, 1112)))
     assert equal == (width_fault(made.session(), made.vocab) is None)
     assert equal or not EXACT
@@ -58,7 +58,7 @@ def test_logits_of_a_large_model_too(name: str) -> None:
 def test_drafted_text_is_plain_text_without_any_near_tie(
     engine: Make, ask: Callable[..., Any], prompt: list[int], draft: str, temperature: float
 ) -> None:
-    made, options = engine(group=32, pad="on"), {"prompt": prompt, "room": 64, "seed": 5}
+    made, options = engine(), {"prompt": prompt, "room": 64, "seed": 5}
     options["sampling"] = Sampling(temperature=temperature, top_p=0.95)
     plain = ask(Cursor(made.session()), **options)
     target = Cursor(made.session())
@@ -69,7 +69,7 @@ def test_drafted_text_is_plain_text_without_any_near_tie(
 
 def test_a_padded_pass_reaches_the_end_of_the_context(engine: Make, text: list[int]) -> None:
     """The KV cache has a place for the second token after the last one."""
-    made = engine(group=32, pad="on")
+    made = engine()
     session = made.session()
     length = made.context - 1
     session.forward((text * (length // len(text) + 1))[:length], 0)
@@ -77,7 +77,7 @@ def test_a_padded_pass_reaches_the_end_of_the_context(engine: Make, text: list[i
 
 
 def test_without_padding_the_check_finds_what_rounds_differently(engine: Make, text: list[int]) -> None:
-    made = engine(group=32)
+    made = engine(pad="off")
     fault = width_fault(made.session(), made.vocab)
     assert (fault is None) == are_equal(made, text[:112])
     assert fault is None or "changes logits by" in fault
