@@ -33,7 +33,7 @@ from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.tokenizer import openvino
 
 Reply = dict[str, Any]
-Answer = Callable[[str, list[int], int], Reply]  # row, prompt, tokens
+Answer = Callable[[str, list[int], int, bool], Reply]  # row, prompt, tokens, whether nothing of it is cached
 
 DRAFT_LENGTH = 5  # for programs that need a number and have no default
 LOOKUP_LENGTH = 10
@@ -84,7 +84,7 @@ def genai(name: str, settings: Reply) -> Answer:
     if name == "genai-lookup":
         config.num_assistant_tokens, config.max_ngram_size = DRAFT_LENGTH, 3
 
-    def answer(row: str, prompt: list[int], tokens: int) -> Reply:
+    def answer(row: str, prompt: list[int], tokens: int, fresh: bool) -> Reply:
         config.max_new_tokens = tokens
         started = perf_counter()
         result = pipeline.generate(ov.Tensor(np.array([prompt], np.int64)), config)
@@ -128,7 +128,9 @@ def llamacpp(name: str, settings: Reply) -> Answer:
     )
     stops = set(settings["stop_tokens"])
 
-    def answer(row: str, prompt: list[int], tokens: int) -> Reply:
+    def answer(row: str, prompt: list[int], tokens: int, fresh: bool) -> Reply:
+        if fresh:
+            model.reset()  # else it keeps what the prompt shares with the last text
         answered: list[int] = []
         started = first = perf_counter()
         for token in model.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0):
@@ -163,7 +165,7 @@ def transformers(name: str, settings: Reply) -> Answer:
     if len(files) > 1:
         own["transformers-assisted"] = {"assistant_model": load(files[1], place, torch.float32)}
 
-    def answer(row: str, prompt: list[int], tokens: int) -> Reply:
+    def answer(row: str, prompt: list[int], tokens: int, fresh: bool) -> Reply:
         times: list[float] = []
         input_ids = torch.tensor([prompt])
         hook = model.register_forward_hook(lambda *_: times.append(perf_counter()))
@@ -227,7 +229,7 @@ def main() -> None:
             reply({})
             for line in sys.stdin:
                 request = json.loads(line)
-                reply(answer(request["row"], request["prompt"], request["tokens"]))
+                reply(answer(request["row"], request["prompt"], request["tokens"], request["fresh"]))
         except LocalspecError as error:
             reply({"error": error.message, "hint": error.hint})
         except Exception as error:  # another program may raise anything

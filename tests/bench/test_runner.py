@@ -253,6 +253,7 @@ def test_a_real_baseline_answers(own: LocalspecBackend, name: str) -> None:
         assert 1 <= len(found.token_ids) <= 8
         assert runtime.tokenizer.decode(found.token_ids).startswith("Hello")
         assert found.prefill_seconds > 0
+        assert baseline.answer(prompt, 8, fresh=True).token_ids == found.token_ids
         assert (baseline.peak_memory() or 0) > 1e8
     finally:
         baseline.close()

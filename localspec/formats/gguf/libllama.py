@@ -19,7 +19,7 @@ from localspec.errors import BrokenModel, MissingExtra, UnknownDevice, UnknownMo
 CPU, GPUS = 0, (1, 2)  # ggml_backend_dev_type: the CPU; GPUs with their own or with shared memory
 ERROR, CONTINUED = 4, 5  # ggml_log_level
 WRAPPINGS = ("error loading model", "error loading model vocabulary")
-SPINS = "1000"
+SPINS = "1000"  # of an OpenMP thread that waits, before it sleeps
 UNKNOWN = ("unknown model architecture", "unknown pre-tokenizer", "unknown tokenizer")
 
 LOG: deque[str] = deque(maxlen=20)  # the last errors that llama.cpp logged

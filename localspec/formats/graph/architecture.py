@@ -81,10 +81,8 @@ def of_folder(folder: SafetensorsFolder) -> Architecture:
     if config.get("use_sliding_window", family in ("mistral", "phi3")):
         _reject_window(config.get("sliding_window"), _need(folder, "max_position_embeddings"), path)
     width, heads = int(_need(folder, "hidden_size")), int(_need(folder, "num_attention_heads"))
-    layers, head_width = (
-        int(_need(folder, "num_hidden_layers")),
-        int(config.get("head_dim") or width // heads),
-    )
+    layers = int(_need(folder, "num_hidden_layers"))
+    head_width = int(config.get("head_dim") or width // heads)
     rope = rope_of(config, head_width, int(_need(folder, "max_position_embeddings")), path)
     return Architecture(
         family=family,
