@@ -35,7 +35,8 @@ READ = 64  # tokens of the prompt that is timed
 LEAST, MOST = 3, 4  # rounds; fewer than LEAST decide nothing
 DISTURBED = 1.5  # a median over a minimum that shows other work on the machine
 SMALL = 200_000_000  # bytes of weights below which every engine is fast: about 100 tokens a second
-TRIES = 2  # races that ran out of time, after which none is begun
+TRIES = 2  # races that ran out of time or were disturbed, after which none is begun
+UNDECIDED = "a comparison of the engines ran out of time or was disturbed"
 
 # A typical request, from the suites of docs/performance.md
 PROMPT_SHARE = 0.5  # prompt tokens to read for each token of an answer
@@ -63,17 +64,17 @@ def race(runners: Mapping[LoadSpec, float | None], progress: Progress) -> Verdic
     first, key = next(iter(runners)), _key(runners)
     known, fresh = probes.read(key), {}
     if not known.get("costs"):
-        late = known.get("late", 0)
-        if (reason := _not_worthwhile(list(runners), late)) is not None:
+        undecided = known.get("undecided", 0)
+        if (reason := _not_worthwhile(list(runners), undecided)) is not None:
             return Verdict(first, reason)
         progress.step("Measuring which engine is faster")
         known = fresh = _hold(list(runners))
         for line in fresh["said"]:
             progress.say(line)
-        if not fresh.get("disturbed"):
-            probes.add(key, **fresh, late=late + ("costs" not in fresh))
+        decided = "costs" in fresh and not fresh["disturbed"]
+        probes.add(key, **(fresh if decided else {"undecided": undecided + 1}))
         if "costs" not in fresh:
-            return Verdict(first, "comparing the engines took too long")
+            return Verdict(first, UNDECIDED)
     finished = {
         runner: known["costs"][runner.spec.name] for runner in runners if runner.spec.name in known["costs"]
     }
@@ -122,13 +123,13 @@ def _key(runners: Iterable[LoadSpec]) -> str:
     return probes.key("engine race", *(runner.key for runner in runners))
 
 
-def _not_worthwhile(runners: Sequence[LoadSpec], late: int) -> str | None:
+def _not_worthwhile(runners: Sequence[LoadSpec], undecided: int) -> str | None:
     """Return why no race is held, empty where none would matter, None if one is held."""
     weights = [runner.memory for runner in runners]
     if max(weights) < SMALL:
         return ""
-    if late >= TRIES:
-        return "comparing the engines took too long"
+    if undecided >= TRIES:
+        return UNDECIDED
     if sum(weights) + len(runners) * devices.ENGINE_OVERHEAD > devices.free_memory():
         return "two engines at once, to compare them, do not fit in memory"
     return None
@@ -149,12 +150,12 @@ def _hold(runners: Sequence[LoadSpec]) -> dict[str, Any]:
                     child.end()
                     del times[child.name]
                     said.append(f"{error.message}: this engine is left out")
-    found = {"said": said, "seconds": perf_counter() - started}
+    found = {"said": said, "seconds": perf_counter() - started, "disturbed": False}
     if not times or min(len(of_engine.get(str(WIDTHS[-1]), ())) for of_engine in times.values()) < LEAST:
         return found
     if any(median(of_engine["1"]) > DISTURBED * min(of_engine["1"]) for of_engine in times.values()):
         found["disturbed"] = True
-        said.append("Other work disturbed this measurement: the next start repeats it")
+        said.append("Other work disturbed this measurement: it is not kept")
     costs = {
         name: {what: min(taken) for what, taken in of_engine.items()} for name, of_engine in times.items()
     }
