@@ -112,12 +112,18 @@ def test_this_machine_is_described() -> None:
     assert values["chosen"]["engine"] in values["engines"]
 
 
-def test_a_note_says_when_llama_cpp_may_be_faster(have: Have, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("vector", "module", "said"),
+    [("AVX2", "no_such_module", True), ("AVX2", "json", False), ("AVX-512 VNNI", "no_such_module", False)],
+)
+def test_a_note_says_when_to_install_llama_cpp(
+    vector: str, module: str, said: bool, have: Have, monkeypatch: pytest.MonkeyPatch
+) -> None:
     have(CPU)
-    for vector, said in (("AVX2", True), ("AVX-512 VNNI", False)):
-        monkeypatch.setattr(hardware, "vector_instructions", lambda vector=vector: vector)
-        notes = devices.as_values()["notes"]
-        assert any("`localspec tune MODEL`" in note for note in notes) == said
+    monkeypatch.setattr(hardware, "vector_instructions", lambda: vector)
+    monkeypatch.setitem(devices.LIBRARIES, "llamacpp", devices.EngineLibrary(module, "pytest", "gguf"))
+    notes = devices.as_values()["notes"]
+    assert any("`auto` times both: pip install 'localspec[gguf]'" in note for note in notes) == said
 
 
 def test_an_engine_that_is_not_installed_names_its_extra() -> None:

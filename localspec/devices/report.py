@@ -27,14 +27,12 @@ def as_values() -> dict[str, Any]:
 
 
 def _notes(chosen: Chosen) -> list[str]:
-    """Say why a card is not chosen, and when llama.cpp may be faster (docs/performance.md)."""
+    """Say why a card is not chosen, and when to install llama.cpp (docs/performance.md)."""
     if chosen.engine == "torch":
         return []
     notes = [*why_skipped("cuda"), *why_skipped("hpu")]
-    if chosen.device == "CPU" and hardware.vector_instructions() == "AVX2":
-        notes.append(
-            "without AVX-512 llama.cpp may be faster than OpenVINO: `localspec tune MODEL` measures both"
-        )
-        if LIBRARIES["llamacpp"].version is None:
-            notes.append(f"llama.cpp is not installed: {LIBRARIES['llamacpp'].install}")
+    slow = chosen.device == "CPU" and hardware.vector_instructions() == "AVX2"
+    if slow and LIBRARIES["llamacpp"].version is None:
+        install = LIBRARIES["llamacpp"].install
+        notes.append(f"without AVX-512 llama.cpp may be faster than OpenVINO; `auto` times both: {install}")
     return notes
