@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
-from localspec.formats.graph.rope import frequencies, rope_of
+from localspec.formats.graph.rope import rope_of
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 
 KNOWN = ("llama", "mistral", "qwen2", "qwen3")
-FROM_FOLDERS = (*KNOWN, "granite", "olmo2", "phi3", "smollm3")
+FROM_GGUF = (*KNOWN, "granite", "olmo2", "smollm3")
+FROM_FOLDERS = (*FROM_GGUF, "phi3")
+INTERLEAVED = ("llama", "granite", "smollm3")  # as llama.cpp stores them
+EVERY = 4  # SmolLM3's layers between two without positions, that one included
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +55,47 @@ class Architecture:
 
 def of_gguf(file: GgufFile) -> Architecture:
     """Read the architecture from GGUF metadata; raises UnsupportedModel and BrokenModel."""
-    family = _supported(file.architecture, KNOWN, str(file.path))
-    _reject_scaling(file.value("rope.scaling.type"), str(file.path))
+    family = _supported(file.architecture, FROM_GGUF, str(file.path))
     _reject_window(file.value("attention.sliding_window"), _need(file, "context_length"), str(file.path))
     width, heads = int(_need(file, "embedding_length")), int(_need(file, "attention.head_count"))
     head_width = int(file.value("attention.key_length", width // heads))
-    rates = frequencies(float(file.value("rope.freq_base", 10000.0)), head_width)
+    rope = rope_of(_rope_config(file), head_width, int(_need(file, "context_length")), str(file.path))
+    rates = rope.frequencies
     if "rope_freqs.weight" in file.tensors:  # Llama 3's long context
-        rates = rates / file.raw("rope_freqs.weight").reshape(-1).view(np.float32)
+        rates = (rates / file.raw("rope_freqs.weight").reshape(-1).view(np.float32)).astype(np.float32)
+    layers = int(_need(file, "block_count"))
     return Architecture(
         family=family,
-        layers=int(_need(file, "block_count")),
+        layers=layers,
         width=width,
         heads=heads,
         key_heads=int(file.value("attention.head_count_kv", heads)),
         head_width=head_width,
-        context=int(_need(file, "context_length")),
+        context=rope.context,
         epsilon=float(_need(file, "attention.layer_norm_rms_epsilon")),
-        frequencies=rates.astype(np.float32),
-        interleaved=family == "llama",
+        frequencies=rates,
+        rope_scale=rope.scale,
+        interleaved=family in INTERLEAVED,
+        unrotated=frozenset(range(EVERY - 1, layers, EVERY) if family == "smollm3" else ()),
+        norms_after=family == "olmo2",
+        **(_scales(file, GRANITE_GGUF) if family == "granite" else {}),
     )
+
+
+def _rope_config(file: GgufFile) -> dict[str, Any]:
+    """Return the rotary embedding of a GGUF as a config.json has it."""
+    kind = file.value("rope.scaling.type")
+    if file.value("rope.scaling.attn_factor", 1.0) != 1.0:
+        raise UnsupportedModel(
+            f"`{file.path}` scales its attention beside its positions, which is not supported"
+        )
+    scaling = {
+        "type": None if kind == "llama3" else kind,  # which `rope_freqs` holds
+        "factor": file.value("rope.scaling.factor"),
+        "original_max_position_embeddings": file.value("rope.scaling.original_context_length"),
+    }
+    config = {"rope_theta": file.value("rope.freq_base", 10000.0)}
+    return config | {"rope_scaling": {key: value for key, value in scaling.items() if value is not None}}
 
 
 def of_folder(folder: SafetensorsFolder) -> Architecture:
@@ -97,7 +121,7 @@ def of_folder(folder: SafetensorsFolder) -> Architecture:
         rope_scale=rope.scale,
         unrotated=_unrotated(config, layers) if family == "smollm3" else frozenset(),
         norms_after=family == "olmo2",
-        **(_granite_scales(config) if family == "granite" else {}),
+        **(_scales(folder, GRANITE_FOLDER) if family == "granite" else {}),
     )
 
 
@@ -105,19 +129,30 @@ def _unrotated(config: Mapping[str, Any], layers: int) -> frozenset[int]:
     """Return SmolLM3's layers without positions: those listed with 0, else every fourth."""
     listed = config.get("no_rope_layers")
     if listed is None:
-        every = int(config.get("no_rope_layer_interval") or 4)
+        every = int(config.get("no_rope_layer_interval") or EVERY)
         return frozenset(range(every - 1, layers, every))
     return frozenset(layer for layer, rotated in enumerate(listed) if not rotated)
 
 
-def _granite_scales(config: Mapping[str, Any]) -> dict[str, Any]:
+GRANITE_GGUF = {
+    "embedding_scale": "embedding_scale",
+    "residual_scale": "residual_scale",
+    "attention_scale": "attention.scale",
+    "logit_scale": "logit_scale",
+}
+GRANITE_FOLDER = {
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "attention_scale": "attention_multiplier",
+    "logit_scale": "logits_scaling",
+}
+
+
+def _scales(source: GgufFile | SafetensorsFolder, keys: Mapping[str, str]) -> dict[str, Any]:
     """Return Granite's multipliers; the one of the logits is a divisor."""
-    return {
-        "embedding_scale": float(config.get("embedding_multiplier") or 1.0),
-        "residual_scale": float(config.get("residual_multiplier") or 1.0),
-        "attention_scale": float(config.get("attention_multiplier") or 1.0),
-        "logit_scale": 1 / float(config.get("logits_scaling") or 1.0),
-    }
+    found = {name: source.value(key) for name, key in keys.items()}
+    scales = {name: float(value) for name, value in found.items() if value is not None}
+    return scales | {"logit_scale": 1 / scales.get("logit_scale", 1.0)}
 
 
 def _supported(family: str, known: Sequence[str], path: str) -> str:
@@ -140,8 +175,3 @@ def _reject_window(window: Any, context: int, path: str) -> None:
     """Raise UnsupportedModel for a sliding window shorter than the context."""
     if window and window < context:
         raise UnsupportedModel(f"`{path}` uses a sliding window of {window}, which cannot be imported yet")
-
-
-def _reject_scaling(kind: Any, path: str) -> None:
-    if kind not in (None, "none", "default", "llama3"):
-        raise UnsupportedModel(f"`{path}` uses the RoPE scaling `{kind}`, which cannot be imported yet")
