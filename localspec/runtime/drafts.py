@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec import plugins
@@ -75,14 +75,10 @@ def draft_cost(choice: Choice, target: StoredModel, engine: Spec, library: Libra
     if choice.draft in (OFF, OFF_PART) or choice.decoding != STANDARD:
         return None
     if choice.draft == AUTO:
-        pair = library.find(target.draft) if target.draft else None
-        drafts = [*library.drafts_for(target), *([pair] if pair else [])]
+        draft = next(_candidates(target, engine, library), None)
     else:
         name = model_named(choice.draft)
-        named = library.find(name) if name else None
-        drafts = [named] if named else []
-    fitting = (draft for draft in drafts if any(map(draft.files_in, engine.part.made_by.forms)))
-    draft = next(fitting, None)
+        draft = library.find(name) if name else None
     return LoadSpec(engine, draft).memory / LoadSpec(engine, target).memory if draft else 0.0
 
 
@@ -98,17 +94,22 @@ def model_named(text: str) -> str | None:
 
 def _suitable(target: StoredModel, engine: Spec, library: Library, progress: Progress) -> StoredModel | None:
     """Return the draft built for the target, else the catalogue's pair, if one is on disk and sound."""
-    pair = library.find(target.draft) if target.draft else None
     checked = probes.read(LoadSpec(engine, target).key).get("drafts", {})
-    for draft in [*library.drafts_for(target), *([pair] if pair else [])]:
-        if not any(map(draft.files_in, engine.part.made_by.forms)):
-            continue
+    for draft in _candidates(target, engine, library):
         if checked.get(draft.name, {}).get("same", True):
             return draft
         progress.say(f"`{draft.name}` is not used: `localspec doctor` saw it change the text")
-    if target.draft and pair is None:
+    if target.draft and library.find(target.draft) is None:
         _hint(target, progress)
     return None
+
+
+def _candidates(target: StoredModel, engine: Spec, library: Library) -> Iterator[StoredModel]:
+    """Yield the drafts built for the target, then the catalogue's pair, if the engine can read them here."""
+    pair = library.find(target.draft) if target.draft else None
+    for draft in [*library.drafts_for(target), *([pair] if pair else [])]:
+        if any(map(draft.files_in, engine.part.made_by.forms)):
+            yield draft
 
 
 def _hint(target: StoredModel, progress: Progress) -> None:

@@ -1,7 +1,7 @@
 """Choose between engines that can run a model on the same device by timing their passes.
 
 Each engine runs in a process of its own, so that one which crashes has only lost. Passes take turns, because
-machines slow down at times. What was measured is kept for this machine, model file and version.
+machines slow down at times. The times are kept for this machine, model file and version.
 `python -m localspec.runtime.engine_race ENGINE PATH CACHE` is the other end.
 """
 
@@ -30,7 +30,7 @@ from localspec.state import probes
 ENGINES = ("openvino", "llamacpp")  # the default first
 LIMIT = 15.0  # seconds that a race may take
 WIDTHS = (1, 4, 8)  # tokens of the passes that are timed: plain decoding, and drafts
-ROW = 2  # passes before the one that is timed
+WARM_UP = 2  # passes before the one that is timed
 READ = 64  # tokens of the prompt that is timed
 LEAST, MOST = 3, 4  # rounds; fewer than LEAST decide nothing
 DISTURBED = 1.5  # a median over a minimum that shows other work on the machine
@@ -187,7 +187,7 @@ def _time(child: JsonChild, times: Times, deadline: float, *, keep: bool) -> Non
 def timed_round(session: Session, vocab: int, read: int, widths: Sequence[int]) -> dict[str, float]:
     """Return the milliseconds of a pass over each of `widths` tokens, and per token of a prompt.
 
-    A pass follows ROW others of its width, as in decoding: the other engine has emptied the processor's
+    A pass follows WARM_UP others of its width, as in decoding: the other engine has emptied the processor's
     cache, and a new width costs OpenVINO 3 ms.
     """
     tokens = [at % vocab for at in range(3, 3 + read)]
@@ -196,7 +196,7 @@ def timed_round(session: Session, vocab: int, read: int, widths: Sequence[int]) 
     session.forward(tokens, 1)
     found = {"prompt": 1000 * (perf_counter() - started) / read}
     for width in widths:
-        for _ in range(1 + ROW):
+        for _ in range(1 + WARM_UP):
             started = perf_counter()
             session.forward(tokens[:width], width)
             found[str(width)] = 1000 * (perf_counter() - started)

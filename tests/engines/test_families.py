@@ -183,6 +183,14 @@ def test_torch_refuses_a_gguf_whose_scales_it_would_not_read(tmp_path: Path) -> 
         loading.load(path, torch.device("cpu"), torch.float32)
 
 
+def test_granites_own_defaults_are_not_those_of_others(tmp_path: Path) -> None:
+    saved("granite", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["attention_multiplier"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert architecture.of_folder(SafetensorsFolder.open(tmp_path)).attention_scale == 1.0
+
+
 def test_longrope_is_kept_to_its_original_context(tmp_path: Path) -> None:
     saved("phi3", tmp_path, **FAMILIES["phi3, long texts"][1])
     assert architecture.of_folder(SafetensorsFolder.open(tmp_path)).context == 64

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 import tiny
+from said import Said
 
 from localspec.errors import UnsupportedModel
 from localspec.library import Library, Silent
 
 ANY = ("openvino", "gguf")
-
-
-class RecordedProgress(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -67,12 +60,12 @@ def test_a_graph_is_added_when_needed(home: Library, gguf: Path) -> None:
 
 
 def test_an_unsupported_gguf_stays_a_gguf_and_is_reported(home: Library, unknown: Path) -> None:
-    said = RecordedProgress()
+    said = Said()
     model = home.resolve(str(unknown), said, ANY)
     assert model.files_in("openvino") is None
     assert model.files_in("gguf") == unknown
     assert any("sliding window" in line for line in said.lines)
-    again = RecordedProgress()
+    again = Said()
     assert home.resolve(model.name, again, ANY).files_in("gguf") == unknown
 
 

@@ -46,10 +46,7 @@ Q5_0: Block = ("Q5_0", 32, 22, {0: 1e-3})  # for rows that are no multiple of 25
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Bits of a code, columns that share a scale, and whether offsets are a second product.
-
-    `head` is the group of the head and the embedding, in eight bits.
-    """
+    """Bits of a code, columns that share a scale, and whether offsets are a second product."""
 
     bits: int
     group: int
@@ -282,11 +279,11 @@ def perplexities(name: str, forms: Mapping[str, Form]) -> list[dict[str, Any]]:
     theirs = _perplexity(llamacpp.session(), tokens)
     rows = [{"form": "llama.cpp", "MB": path.stat().st_size // 10**6, "perplexity": theirs, "ratio": 1.0}]
     for title, form in forms.items():
+        if form.bits == 4 and not form.offsets:
+            continue  # random weights only: rounding four bits to other four bits costs 5 % and more
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             weights.GROUPS = (form.group, *(group for group in (256, 128, 64, 32) if group < form.group))
-            if form.bits == 4 and not form.offsets:
-                continue  # random weights only: rounding four bits to other four bits costs 5 % and more
             ir.import_weights(GgufFile.open(path), folder, Silent(), offsets=form.offsets)
             session = plugins.parse("engines", "openvino").make(folder).session()
             ours = _perplexity(session, tokens)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from said import Said
 
 from localspec import devices
 from localspec.core.sampler import Sampling
@@ -24,14 +25,6 @@ FAST = {
     "prompt": 10.0,
 }  # the fastest single token, and nothing gained by more
 FLAT = {"1": 25.0, "4": 30.0, "8": 40.0, "prompt": 3.0}
-
-
-class Said(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture

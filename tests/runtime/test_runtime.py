@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import tiny
+from said import Said
 
 from localspec import devices, plugins
 from localspec.core.sampler import Sampling
@@ -23,14 +24,6 @@ from localspec.runtime.generation import Runtime
 from localspec.runtime.loading import LoadSpec
 from localspec.runtime.resolution import find_engine
 from localspec.state import probes
-
-
-class Said(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture

@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 import tiny
+from said import Said
 
 from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
 from localspec.runtime.resolution import resolve
 from localspec.state import tuned
-
-
-class Lines(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -30,7 +23,7 @@ def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def resolved(gguf: str, choice: dict[str, Any], speedup: Any = 1.5, **given: Any) -> tuple[Any, list[str]]:
     """Keep a tuned choice and return the resolution of the default, and what was said."""
-    library, lines = Library(), Lines()
+    library, lines = Library(), Said()
     tuned.keep(library.resolve(gguf, Silent()), choice, speedup)
     return resolve(gguf, Choice(tuned=True, **given), library, lines), lines.lines
 

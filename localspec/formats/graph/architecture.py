@@ -14,8 +14,8 @@ from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.rope import rope_of
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 
-KNOWN = ("llama", "mistral", "qwen2", "qwen3")
-FROM_GGUF = (*KNOWN, "granite", "olmo2", "smollm3")
+LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3")  # torch reads them from GGUF, and GGUF can be written
+FROM_GGUF = (*LLAMA_LIKE, "granite", "olmo2", "smollm3")
 FROM_FOLDERS = (*FROM_GGUF, "phi3")
 INTERLEAVED = ("llama", "granite", "smollm3")  # as llama.cpp stores them
 EVERY = 4  # SmolLM3's layers between two without positions, that one included
@@ -121,7 +121,7 @@ def of_folder(folder: SafetensorsFolder) -> Architecture:
         rope_scale=rope.scale,
         unrotated=_unrotated(config, layers) if family == "smollm3" else frozenset(),
         norms_after=family == "olmo2",
-        **(_scales(folder, GRANITE_FOLDER) if family == "granite" else {}),
+        **({"attention_scale": 1.0} | _scales(folder, GRANITE_FOLDER) if family == "granite" else {}),
     )
 
 

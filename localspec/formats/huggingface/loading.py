@@ -18,7 +18,7 @@ import numpy as np
 
 from localspec.errors import BrokenModel, MissingExtra, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
-from localspec.formats.graph.architecture import KNOWN, Architecture, of_gguf
+from localspec.formats.graph.architecture import LLAMA_LIKE, Architecture, of_gguf
 from localspec.formats.graph.weights import HF_NAMES, GgufWeights
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.huggingface.torch_devices import check_memory
@@ -141,7 +141,7 @@ def _from_gguf(path: Path, dtype: Any) -> Any:
 
     file = GgufFile.open(path)
     shape, weights = of_gguf(file), GgufWeights(file, offsets=True)
-    if shape.family not in KNOWN:
+    if shape.family not in LLAMA_LIKE:
         raise UnsupportedModel(
             f"`{path}` is a `{shape.family}` model, which torch cannot read as GGUF",
             "Use the model's own safetensors",

@@ -61,7 +61,7 @@ def write(path: Path, configs: Path, state: State, layers: int, file: Path) -> N
     if path.is_dir():
         folder = SafetensorsFolder.open(path)
         shape, metadata = architecture.of_folder(folder), _metadata(folder, configs)
-        if shape.family not in architecture.KNOWN:
+        if shape.family not in architecture.LLAMA_LIKE:
             raise UnsupportedModel(f"`{path}` is a `{shape.family}` model, which cannot be written as GGUF")
     else:
         source = GgufFile.open(path)
