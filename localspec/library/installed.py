@@ -123,6 +123,7 @@ class InstalledModels:
                 facts = source.write_graph(partial, progress, graph)
                 sizes = completeness.sizes_of(partial)
                 digests = {name: storage.digest_of(partial / name, progress) for name in sizes}
+                samples = completeness.samples_of(partial / name for name in sizes)
                 atomic.sync(partial)
                 for name in sizes:
                     (partial / name).replace(model.folder / name)
@@ -130,6 +131,7 @@ class InstalledModels:
                     current.manifest,
                     sizes=current.manifest.sizes | sizes,
                     digests=current.manifest.digests | digests,
+                    samples=current.manifest.samples | samples,
                     **facts,
                 )
                 updated.write(model.folder)

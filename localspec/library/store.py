@@ -17,6 +17,7 @@ from localspec.library.installed import InstalledModels
 from localspec.library.model import FORMATS, StoredModel
 from localspec.library.progress import Progress
 from localspec.library.sources import Source
+from localspec.library.verify import check_samples
 
 
 class Library(InstalledModels):
@@ -37,7 +38,9 @@ class Library(InstalledModels):
         graph: GraphMode = (
             "skip" if "openvino" not in formats else "optional" if len(formats) > 1 else "required"
         )
-        return self.add_graph(self._resolve(name, progress, graph), progress, graph)
+        model = self._resolve(name, progress, graph)
+        check_samples(model)
+        return self.add_graph(model, progress, graph)
 
     def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:
         if name.startswith(("hf:", "pypi:")):

@@ -8,6 +8,7 @@ from typing import Any
 
 from localspec.devices import processor
 from localspec.disk import records
+from localspec.disk.samples import sampled_digest
 from localspec.library import storage
 from localspec.library.paths import home
 
@@ -17,12 +18,12 @@ def key(*parts: Any) -> str:
     return storage.digest_of_text(repr((processor(), *parts)))[:24]
 
 
-def stamp(path: Path) -> tuple[str, int, int]:
-    """Return the path, size and time of a file, or of a folder's largest file."""
+def stamp(path: Path) -> tuple[str, int, int, str]:
+    """Return the path, size, time and sampled digest of a file, or of a folder's largest file."""
     files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
     largest = max(files, key=lambda file: file.stat().st_size, default=path)
     stat = largest.stat()
-    return str(largest.resolve()), stat.st_size, stat.st_mtime_ns
+    return str(largest.resolve()), stat.st_size, stat.st_mtime_ns, sampled_digest(largest)
 
 
 def read(name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from localspec import children
 from localspec.core.types import Logits
 from localspec.devices import processor
-from localspec.disk import records
+from localspec.disk import records, seal
 from localspec.engines.npu.graph import read_static
 from localspec.errors import DriverFailed, LocalspecError, UnknownDevice
 from localspec.formats.graph.paged import first_line
@@ -92,9 +92,15 @@ def compiled(core: Any, graph: Any, plan: Plan, cache: Path | None) -> Any:
     Raises DriverFailed.
     """
     device = "NPU" if plan.device == "CPU" else plan.device
-    settings = plan.settings | ({"CACHE_DIR": str(cache / "npu")} if cache else {})
+    kept = cache / "npu" if cache else None
+    if kept:
+        seal.drop_unsealed(kept)
+    settings = plan.settings | ({"CACHE_DIR": str(kept)} if kept else {})
     try:
-        return core.compile_model(graph, device, settings)
+        compiled_model = core.compile_model(graph, device, settings)
+        if kept:
+            seal.seal(kept)
+        return compiled_model
     except RuntimeError as error:
         raise DriverFailed(f"The NPU's compiler gave up: {first_line(error)}", OTHERWISE) from None
 
