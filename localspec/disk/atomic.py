@@ -22,8 +22,6 @@ try:
 except ImportError:  # Windows, where nobody can remove an open file
     fcntl = None  # type: ignore[assignment]
 
-PRIVATE = 0o600  # the mode of files that derive from a user's texts
-
 _PARTIAL = re.compile(r"\.(?P<name>.+)\.partial-(?P<pid>\d+)(-[0-9a-f]{8})?", re.DOTALL)
 _NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EPERM, errno.EACCES}
 

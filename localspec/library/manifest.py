@@ -93,9 +93,9 @@ def read(folder: Path) -> Manifest | None:
     try:
         first, _, text = (folder / FILE).read_text("utf-8").partition("\n")
         values = tomllib.loads(f"{first}\n{text}")
-        if type(number := values.get("format", 1)) is int and number > FORMAT:
+        if type(number := values.get("format", FORMAT)) is int and number > FORMAT:
             return Manifest(name=folder.name, source="", format=number)
-        about = msgspec.convert({"format": 1} | values, Manifest)
+        about = msgspec.convert(values, Manifest)
         unsigned = about.format == 1 and not about.samples  # of an earlier version, which wrote no digest
         sound = first == f"{DIGEST}{storage.digest_of_text(text)}"
         return about if sound or unsigned else None

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from localspec.core.types import Tokens
-from localspec.disk import atomic
+from localspec.disk import private
 from localspec.errors import StorageError
 from localspec.library import storage
 
@@ -93,7 +93,7 @@ class Store:
         from filelock import FileLock
 
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self._path.parent)
             with FileLock(self._path.with_name(f".{self._path.name}.lock"), timeout=PATIENCE):
                 known = [answer for answer in self._load() if answer not in self._fresh]
                 if self._usable:
@@ -111,5 +111,5 @@ class Store:
             room -= len(latest[0])
         assert self.width is not None
         found = Answers("localspec answers 1", self._vocabulary, self.width, latest)
-        storage.write_atomically(self._path, msgspec.json.encode(found).decode(), mode=atomic.PRIVATE)
+        storage.write_atomically(self._path, msgspec.json.encode(found).decode(), mode=private.FILE)
         self._fresh = []

@@ -129,11 +129,13 @@ def test_a_manifest_has_a_format(folder: Path) -> None:
     found.check()
 
 
-def test_a_manifest_without_a_format_has_format_1(folder: Path) -> None:
-    (folder / "model.toml").write_text('name = "m"\nsource = "file:/x"\n')
+def test_a_manifest_of_format_1_has_no_digest(folder: Path) -> None:
+    (folder / "model.toml").write_text('name = "m"\nformat = 1\nsource = "file:/x"\n')
     found = manifest.read(folder)
     assert found is not None
     assert found.format == 1
+    (folder / "model.toml").write_text('name = "m"\nsource = "file:/x"\n')
+    assert manifest.read(folder) is None
 
 
 def test_flipped_bits_in_a_manifest_are_found(folder: Path) -> None:

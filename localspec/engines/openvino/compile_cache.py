@@ -127,9 +127,9 @@ def compile_and_take_apart(
 ) -> tuple[Any, Callable[[Path], int]]:
     """Compile a paged `model` for the CPU and let OpenVINO write its simplified graph into the folder `work`.
 
-    Returns the compiled model, and a function that writes GRAPH, CONSTANTS and HEADS into a folder and returns
-    how many bytes of constants the weights file lacks. `source` is the graph's own xml file, with its weights
-    beside it. Raises RuntimeError as compiling does.
+    Returns the compiled model, and a function that writes GRAPH, CONSTANTS and HEADS into a folder; its result
+    is the bytes of the constants. `source` is the graph's xml file, with its weights beside it. Raises
+    RuntimeError as compiling does.
     """
     heads = {node.get_friendly_name(): _sizes(node) for node in _attention(model)}
     texts: list[bytes] = []
