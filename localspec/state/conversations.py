@@ -219,9 +219,9 @@ def _find(base: sqlite3.Connection, name: str) -> tuple[int, str, str]:
     """Return the number, the model and the digest of a conversation; raises UnknownName."""
     row = base.execute("SELECT id, model, digest FROM sessions WHERE name = ?", (name,)).fetchone()
     if row is None:
-        names = [row[0] for row in base.execute("SELECT name FROM sessions")]
+        names = [str(row[0]) for row in base.execute("SELECT name FROM sessions")]
         raise UnknownName(f"Unknown conversation `{name}`", name, names)
-    return row[0], row[1], row[2]
+    return row[0], str(row[1]), str(row[2])
 
 
 def _digest(name: str, model: str, texts: Sequence[str]) -> str:
@@ -241,7 +241,7 @@ def _add(base: sqlite3.Connection, name: str, model: str, texts: Sequence[str]) 
 
 def _held(base: sqlite3.Connection, number: int) -> dict[int, str]:
     query = "SELECT place, message FROM messages WHERE session = ? ORDER BY place"
-    return dict(base.execute(query, (number,)))
+    return {place: str(message) for place, message in base.execute(query, (number,))}
 
 
 def _free(base: sqlite3.Connection, start: str) -> str:

@@ -127,8 +127,8 @@ def compile_and_take_apart(
 ) -> tuple[Any, Callable[[Path], int]]:
     """Compile a paged `model` for the CPU and let OpenVINO write its simplified graph into the folder `work`.
 
-    Returns the compiled model, and a function that writes GRAPH, CONSTANTS and HEADS into a folder; its result
-    is the bytes of the constants. `source` is the graph's xml file, with its weights beside it. Raises
+    Returns the compiled model, and a function that writes GRAPH, CONSTANTS and HEADS into a folder and gives
+    the bytes of the constants. `source` is the graph's xml file, with its weights beside it. Raises
     RuntimeError as compiling does.
     """
     heads = {node.get_friendly_name(): _sizes(node) for node in _attention(model)}
