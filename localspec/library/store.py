@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from localspec.disk import atomic
 from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
@@ -34,7 +33,6 @@ class Library(InstalledModels):
         DigestMismatch, StorageError, and BrokenModel or UnsupportedModel for a file that cannot be read. A
         failed import leaves nothing behind but complete parts of a download.
         """
-        atomic.sweep(self.home)
         graph: GraphMode = (
             "skip" if "openvino" not in formats else "optional" if len(formats) > 1 else "required"
         )
@@ -70,7 +68,6 @@ class Library(InstalledModels):
         BadValue if no such build is published or the model is installed in another format, and the errors of
         `resolve`.
         """
-        atomic.sweep(self.home)
         graph: GraphMode = "skip" if format in (catalogue.GGUF, catalogue.HF) else "optional"
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph, precision, format, on_size), progress)
