@@ -1,4 +1,4 @@
-"""Commands that are killed before a change of a file leave nothing behind, and work when they are repeated."""
+"""Commands that are killed before a change of a file leave nothing behind, and work when repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def attack(tmp_path: Path) -> Iterator[Attack]:
         yield lambda name: Attacked(COMMANDS[name], gguf, tmp_path.resolve(), hub.url)
 
 
-@pytest.mark.parametrize(("name", "every"), [("config", 1), ("rm", 1), ("import", 5), ("pull", 9), ("chat", 9)])
+@pytest.mark.parametrize(
+    ("name", "every"), [("config", 1), ("rm", 1), ("import", 5), ("pull", 9), ("chat", 9)]
+)
 def test_a_kill_before_a_change_leaves_nothing(attack: Attack, name: str, every: int) -> None:
     report = kill_at_changes(attack(name), every)
     assert report.wrong == []
