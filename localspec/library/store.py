@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from localspec.disk import in_use
 from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
@@ -16,7 +17,7 @@ from localspec.library.installed import InstalledModels
 from localspec.library.model import FORMATS, StoredModel
 from localspec.library.progress import Progress
 from localspec.library.sources import Source
-from localspec.library.verify import check_samples
+from localspec.library.verify import check, check_samples
 
 
 class Library(InstalledModels):
@@ -38,6 +39,9 @@ class Library(InstalledModels):
         )
         model = self._resolve(name, progress, graph)
         check_samples(model)
+        if in_use.begin(self.home / "in-use", model.name):
+            progress.say(f"The machine crashed while `{model.name}` was in use: its files are checked")
+            check(model, progress)
         return self.add_graph(model, progress, graph)
 
     def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:

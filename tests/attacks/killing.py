@@ -144,12 +144,12 @@ class Attacked:
         shutil.copytree(self._start, self.root, symlinks=True)
 
     def files(self) -> list[str]:
-        """List all files and folders but locks; digests in their names may differ.
+        """List all files and folders but locks and marks; digests in their names may differ.
 
         Python tries its folder for temporary files with a file of eight letters.
         """
         found = [str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.suffix != ".lock"]
-        own = [name for name in found if not re.fullmatch(r"[a-z0-9_]{8}", name)]
+        own = [name for name in found if not re.fullmatch(r"[a-z0-9_]{8}|home/in-use/.*", name)]
         return sorted(re.sub(r"[0-9a-f]{16,}", "*", name) for name in own)
 
     def repeated(self) -> str:
