@@ -233,7 +233,8 @@ LEAVES = re.compile(r"tempfile\.(mkstemp|mkdtemp|mktemp|NamedTemporaryFile|Tempo
 
 def calls(source: str) -> Iterator[str]:
     """Yield the full name of each function that a file calls."""
-    tree, full = list(ast.walk(ast.parse(source))), {}
+    tree = list(ast.walk(ast.parse(source)))
+    full: dict[str, str] = {}
     for node in tree:
         start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         if isinstance(node, ast.Import | ast.ImportFrom):
