@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import BrokenModel, StorageError, UnknownModel
+from localspec.errors import BrokenModel, StorageError, UnknownModel, printable
 
 NO_LIMIT = 1 << 20  # the context length of a model that does not give it
 
@@ -48,15 +48,30 @@ def weight_files(path: Path) -> list[Path]:
     return files
 
 
-def _indexed(path: Path, index: Path) -> list[Path]:
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+def weight_map(index: Path) -> dict[str, str]:
+    """Return the file of each tensor, as an index names it; raise BrokenModel for an index without one."""
+    found = read_json(index).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
         raise BrokenModel(f"`{index}` has no `weight_map`", "Download it again")
-    names = sorted(set(weight_map.values()))
+    return found
+
+
+def _indexed(path: Path, index: Path) -> list[Path]:
+    names = sorted(set(weight_map(index).values()))
     for name in names:
-        if Path(name).name != name or not (path / name).is_file():
-            raise BrokenModel(f"`{path}` lacks `{name}`, which its index names", "Download it again")
+        if not _is_file_in(path, name):
+            raise BrokenModel(
+                f"`{path}` lacks `{printable(name)}`, which its index names", "Download it again"
+            )
     return [path / name for name in names]
+
+
+def _is_file_in(folder: Path, name: str) -> bool:
+    """Return whether `name` is a file of the folder itself, whatever characters it has."""
+    try:
+        return Path(name).name == name and (folder / name).is_file()
+    except (OSError, ValueError):  # too long; with a NUL or half a character
+        return False
 
 
 def copy_configs(source: Path, into: Path) -> None:
