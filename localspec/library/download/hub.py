@@ -90,7 +90,7 @@ def fetch(
     if selection.format != "gguf":
         return Fetched(selection.format, folder, pinned)
     file = selection.files[0]
-    expected = digest or listing.digests.get(file, "")
+    expected = digest or str(listing.digests.get(file, ""))
     actual = checked.get(file) or storage.digest_of(folder / file, progress, f"Checking {Path(file).name}")
     if expected and actual != expected:
         cache.remove_file(source, folder / file, listing.blobs.get(file))
@@ -231,7 +231,7 @@ def _download(
         for file in files:
             cache.link(file.blob, folder / file.name)
         cache.save_revision(source, listing.revision)
-    return folder, {file.name: file.digest or "" for file in files if file.blob in new}
+    return folder, {file.name: str(file.digest or "") for file in files if file.blob in new}
 
 
 def _remote_file(source: Source, listing: Listing, name: RepoFile, retry: RetryPolicy) -> resume.RemoteFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -115,13 +116,23 @@ def _sent(url: str, headers: Mapping[str, str]) -> Iterator[tuple[Any, Iterator[
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
     session: Any = get_session()
-    options: dict[str, Any] = {"headers": headers, "timeout": cache.timeout()}
     if callable(session.stream):
-        with session.stream("GET", url, follow_redirects=False, **options) as response:
+        with session.stream(
+            "GET", url, headers=headers, timeout=cache.timeout(), follow_redirects=False
+        ) as response:
             yield response, response.iter_raw()
     else:
-        with session.get(url, allow_redirects=False, stream=True, **options) as response:
+        with _sent_by_requests(session, url, headers) as response:
             yield response, _as_it_arrives(response.raw)
+
+
+def _sent_by_requests(session: Any, url: str, headers: Mapping[str, str]) -> Any:
+    """Send a request by the session's adapter: the session itself reads the body of any redirect."""
+    from requests import Request
+
+    request = session.prepare_request(Request("GET", url, headers=dict(headers)))
+    settings = session.merge_environment_settings(request.url, {}, True, None, None)  # streamed
+    return session.get_adapter(request.url).send(request, timeout=cache.timeout(), **settings)
 
 
 def _as_it_arrives(raw: Any) -> Iterator[bytes]:
@@ -148,13 +159,14 @@ def _check(response: Any) -> None:
 
 def _redirected(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the address and the headers of the next request: another host gets no token."""
-    target = urljoin(url, location) if location.isprintable() else ""
+    old = urlsplit(url)
     try:
-        old, new = urlsplit(url), urlsplit(target)
-        usable = target.isascii() and " " not in target and new.hostname and new.port != 0
+        target = urljoin(url, location)
+        new = urlsplit(target)
+        usable = bool(new.hostname) and new.port != 0 and new.scheme in {"https", old.scheme}
     except ValueError:  # a port that is no number, half an IPv6 address
         usable = False
-    if not location or not usable or new.scheme not in {"https", old.scheme}:
+    if not usable or not re.fullmatch(r"[!-~]+", location):
         raise NetworkError(
             f"`{cache.host()}` redirects to `{printable(location)}`, which cannot be followed", _ANOTHER
         )
