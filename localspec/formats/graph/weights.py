@@ -17,6 +17,7 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, Affine, unpack
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.formats.values import whole
 
 ROWS = 2048  # rows of a matrix that a thread holds in float32 at a time
 GROUPS = (256, 128, 64, 32)  # columns that share a scale: the most that divide a row, which is fastest
@@ -131,14 +132,14 @@ class FolderWeights:
         if full_name in self._folder.tensors or joined not in self._folder.tensors:
             _need(self._folder, full_name)
             return self._folder.array(full_name)
-        whole = self._folder.array(joined)
+        matrix = self._folder.array(joined)
         at = JOINED[part][1]
         if part.startswith("ffn"):
-            return np.split(whole, 2)[at]
-        heads = int(self._folder.config["num_attention_heads"])
-        key_heads = int(self._folder.config.get("num_key_value_heads") or heads)
-        row = len(whole) // (heads + 2 * key_heads)
-        return np.split(whole, [heads * row, (heads + key_heads) * row])[at]
+            return np.split(matrix, 2)[at]
+        heads = whole(self._folder, "num_attention_heads")
+        key_heads = whole(self._folder, "num_key_value_heads", heads)
+        row = len(matrix) // (heads + 2 * key_heads)
+        return np.split(matrix, [heads * row, (heads + key_heads) * row])[at]
 
 
 class StateWeights:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import UnsupportedModel
+from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.tokenizer.token_bytes import MARK, Translation, Vocabulary
+from localspec.formats.values import MAX_TOKENS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -138,7 +139,10 @@ def _bytes_of_tokens(model: ModelTokenizer) -> list[bytes | None]:
     """Return the bytes of each token."""
     to_bytes = _byte_level_bytes if _is_byte_level(model) else _sentencepiece_bytes
     vocabulary: dict[str, int] = model.tokenizer.get_vocab(with_added_tokens=True)
-    token_bytes: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
+    size = max(vocabulary.values(), default=-1) + 1
+    if size > MAX_TOKENS:
+        raise BrokenModel(f"The vocabulary of `{model.name}` has a token {size - 1:,}", "Download it again")
+    token_bytes: list[bytes | None] = [None] * size
     for text, token in vocabulary.items():
         token_bytes[token] = to_bytes(text)
     for token, added in model.tokenizer.get_added_tokens_decoder().items():
