@@ -170,7 +170,11 @@ class NetworkError(LocalspecError):
 
 
 class ChildFailed(LocalspecError):
-    """A process that localspec started could not start, or died."""
+    """A process that localspec started could not start, or died; `code` is its exit code if it did."""
+
+    def __init__(self, message: str, hint: str | None = None, *, code: int | None = None) -> None:
+        super().__init__(message, hint)
+        self.code = code
 
 
 class DigestMismatch(LocalspecError):
@@ -179,6 +183,14 @@ class DigestMismatch(LocalspecError):
 
 class StorageError(LocalspecError):
     """The disk is full, or a file or folder cannot be written."""
+
+
+def rebuilt(kind: str, message: str, hint: str | None) -> LocalspecError:
+    """Return an error that another process has described, of the class named `kind`."""
+    found = globals().get(kind)
+    if not (isinstance(found, type) and issubclass(found, LocalspecError)):
+        found = LocalspecError
+    return _restored(found, message, hint)
 
 
 def _restored(kind: type[LocalspecError], message: str, hint: str | None) -> LocalspecError:

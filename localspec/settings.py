@@ -10,11 +10,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.disk import atomic
 from localspec.errors import BadValue, StorageError, UnknownName, suggestion
 
 PREFIX = "LOCALSPEC_"
@@ -247,19 +247,10 @@ def save(tables: Mapping[str, Any], file: Path) -> None:
     target = file.resolve()  # keep a link, as dotfiles often are
     if target.exists() and not target.is_file():
         raise StorageError(f"`{file}` is not a file", f"Choose one with `{FILE_VARIABLE}`")
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as out:
-            tomli_w.dump(tables, out)
-            out.flush()
-            os.fsync(out.fileno())
-        if target.exists():
-            partial.chmod(target.stat().st_mode & 0o777)
-        partial.replace(target)
+        atomic.write(target, tomli_w.dumps(tables))
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise StorageError(
             f"`{file}` cannot be written: {error.strerror}", f"Choose another file with `{FILE_VARIABLE}`"
         ) from error

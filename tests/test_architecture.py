@@ -15,7 +15,7 @@ import localspec
 ROOT = Path(next(iter(localspec.__path__)))
 FLOORS = [  # docs/design.md has the same list
     {"errors", "signals"},
-    {"children", "core", "tools"},
+    {"children", "core", "disk", "tools"},
     {"output", "drafting"},
     {"plugins"},
     {"settings", "devices", "formats"},

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from localspec.agent import events as happened
 from localspec.agent.events import Event
+from localspec.disk import private
 from localspec.errors import LocalspecError, StorageError
 from localspec.runtime.answer import Answer
 
@@ -77,7 +78,8 @@ def stopped_line(error: BaseException, messages: Sequence[Mapping[str, Any]]) ->
 def opened(path: Path) -> IO[str]:
     """Open a transcript to append to; raises StorageError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.make_folder(path.parent)
+        private.make_file(path)
         return path.open("a", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise StorageError(f"`{path}` cannot be written: {error.strerror}", "Choose another file") from None

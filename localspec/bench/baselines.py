@@ -9,17 +9,16 @@ from __future__ import annotations
 import atexit
 import json
 import math
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from localspec import devices
+from localspec.children import replies_on_stdout
 from localspec.errors import (
     BadValue,
     LocalspecError,
@@ -223,7 +222,7 @@ def main() -> None:
     """Serve one baseline over stdin and stdout."""
     name, settings = sys.argv[1], json.loads(sys.argv[2])
     program = {"genai": genai, "llamacpp": llamacpp, "transformers": transformers}[name.partition("-")[0]]
-    with _replies_on_stdout() as reply:
+    with replies_on_stdout() as reply:
         try:
             answer = program(name, settings)
             reply({})
@@ -234,20 +233,6 @@ def main() -> None:
             reply({"error": error.message, "hint": error.hint})
         except Exception as error:  # another program may raise anything
             reply({"error": f"{type(error).__name__}: {error}"})
-
-
-@contextmanager
-def _replies_on_stdout() -> Iterator[Callable[[Reply], None]]:
-    """Reserve stdout for replies; the program's own prints go to stderr."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def say(values: Reply) -> None:
-        replies.write(json.dumps(values) + "\n")
-        replies.flush()
-
-    with replies:
-        yield say
 
 
 if __name__ == "__main__":

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+import signal
 from pathlib import Path
 
 from localspec import devices, plugins
-from localspec.build.context import Workspace
-from localspec.build.pipeline import BUILT, card
-from localspec.drafting.build_step import Artifact, BuildStep
-from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel
+from localspec.build.pipeline import BUILT
+from localspec.children import JsonChild
+from localspec.disk import atomic
+from localspec.errors import BadValue, ChildFailed, TooLittleMemory, UnsupportedModel
 from localspec.formats.model_file import count_parameters
 from localspec.library import Library, Progress, StoredModel, storage
 
@@ -50,40 +46,43 @@ def memory_needed(model: StoredModel, library: Library, to: str) -> int:
     return size + count_parameters(path) * per_weight[to]
 
 
-def export(
-    model: StoredModel, step: str, into: Path, library: Library, make_progress: Callable[[], Progress]
-) -> Path:
+def export(model: StoredModel, step: str, into: Path, library: Library, progress: Progress) -> Path:
     """Write `model` into the new folder `into` by `step`, such as `export:to=gguf`, in a child process.
 
-    `make_progress` makes the child's progress. The folder appears only once it is complete. Raises the errors
-    of the step, BadValue if the folder exists, and TooLittleMemory.
+    The folder appears only once it is complete. Raises the errors of the step, BadValue if the folder exists,
+    TooLittleMemory, and ChildFailed if the process crashed.
     """
     spec = plugins.parse("steps", step)
     if into.exists():
-        raise BadValue(f"`{into}` already exists", "Choose another `--output`, or move it away")
+        raise _taken(into)
     needed, free = memory_needed(model, library, str(spec.options["to"])), devices.free_memory()
     if needed > free:
         raise TooLittleMemory(model.name, needed, free)
-    partial = into.with_name(f".{into.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
     try:
         with storage.storage_errors(into.parent):
-            partial.mkdir(parents=True)
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                pool.submit(_run, model.name, str(model.folder), step, partial, make_progress).result()
-            storage.sync_folder(partial)
-            partial.rename(into)
-    except BrokenProcessPool:
-        raise TooLittleMemory(model.name, needed, devices.free_memory()) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            into.parent.mkdir(parents=True, exist_ok=True)
+            with atomic.folder(into) as partial:
+                _in_child([model.name, str(model.folder), step, str(partial.absolute())], progress)
+    except FileExistsError:
+        raise _taken(into) from None
+    except ChildFailed as error:
+        if error.code != -signal.SIGKILL:
+            raise
+        raise TooLittleMemory(model.name, needed, devices.free_memory()) from None  # the system killed it
     return into
 
 
-def _run(name: str, folder: str, text: str, into: Path, make_progress: Callable[[], Progress]) -> None:
-    """Run the export step `text`; called in the child process."""
-    library, progress = Library(), make_progress()
-    model = library.find(name) or library.resolve(folder, progress)
-    context = Workspace(model, parent_of(model, library), [], library, progress, into)
-    step: BuildStep = plugins.parse("steps", text).make(context)
-    step.run(Artifact(model.folder, card(model) or {"precision": model.manifest.precision}), into)
+def _taken(into: Path) -> BadValue:
+    return BadValue(f"`{into}` already exists", "Choose another `--output`, or move it away")
+
+
+def _in_child(request: list[str], progress: Progress) -> None:
+    """Let a child process do an export; report its progress, and raise its errors."""
+    child = JsonChild("export", "localspec.build.export_process")
+    try:
+        reply = child.ask(request)
+        while "report" in reply:
+            getattr(progress, reply["report"])(*reply["arguments"])
+            reply = child.reply()
+    finally:
+        child.end()

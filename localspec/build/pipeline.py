@@ -15,6 +15,7 @@ from localspec import plugins
 from localspec.build import resources
 from localspec.build.checks import evaluate
 from localspec.build.context import PLAN, WEIGHTS, CalibrationPrompt, Workspace
+from localspec.disk import atomic
 from localspec.drafting.build_step import Artifact, BuildStep
 from localspec.errors import BadValue, VocabularyMismatch
 from localspec.formats.files import read_json
@@ -150,14 +151,9 @@ def _once(folder: Path, make: Callable[[Path], Artifact]) -> Artifact:
     """Return the artifact in `folder`, made first unless it is complete."""
     file = folder / DONE
     if not file.is_file():
-        partial = folder.with_name(f".{folder.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        with storage.storage_errors(folder.parent):
-            partial.mkdir()
+        with storage.storage_errors(folder.parent), atomic.folder(folder) as partial:
             artifact = make(partial)
             storage.write_atomically(partial / DONE, json.dumps(artifact.facts))
-            storage.sync_folder(partial)
-            partial.rename(folder)
     return Artifact(folder, json.loads(file.read_text("utf-8")))
 
 

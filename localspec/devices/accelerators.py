@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from localspec import children
 from localspec.devices.libraries import LIBRARIES
 from localspec.signals import signal_stack_kept
 
@@ -114,10 +115,10 @@ def cuda_devices() -> list[Device]:
 def _nvidia_driver_version() -> str:
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        asked = children.run(command, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return output.split("\n")[0].strip()
+    return "" if asked.returncode else asked.stdout.decode("utf-8", "replace").split("\n")[0].strip()
 
 
 def gaudi_devices() -> list[Device]:

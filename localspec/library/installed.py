@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from localspec.disk import atomic
 from localspec.errors import UnknownModel, suggestion
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import completeness
 from localspec.library.importing.source import GraphMode, ImportSource
-from localspec.library.locks import locked, partial_folder
+from localspec.library.locks import locked
 from localspec.library.manifest import Manifest, SourceFile
 from localspec.library.model import StoredModel
 from localspec.library.paths import check_name, compiled_folder, home
@@ -117,18 +117,21 @@ class InstalledModels:
             current = self.find(model.name) or model
             if current.files_in("openvino"):
                 return current
-            with self._partial(model.name, source.needed_bytes(graph)) as partial:
+            needed = source.needed_bytes(graph)
+            with storage.storage_errors(self.models, needed), atomic.scratch(model.folder) as partial:
+                storage.check_free_space(self.models, needed)
                 facts = source.write_graph(partial, progress, graph)
                 sizes = completeness.sizes_of(partial)
                 digests = {name: storage.digest_of(partial / name, progress) for name in sizes}
-                storage.sync_folder(partial)
+                samples = completeness.samples_of(partial / name for name in sizes)
+                atomic.sync(partial)
                 for name in sizes:
                     (partial / name).replace(model.folder / name)
-                partial.rmdir()
                 updated = msgspec.structs.replace(
                     current.manifest,
                     sizes=current.manifest.sizes | sizes,
                     digests=current.manifest.digests | digests,
+                    samples=current.manifest.samples | samples,
                     **facts,
                 )
                 updated.write(model.folder)
@@ -152,11 +155,10 @@ class InstalledModels:
             names = [model.name for model in self.all()]
             raise UnknownModel(f"`{name}` is not in the library", suggestion(name, names))
         with locked(self.models, model.name, progress), storage.storage_errors(self.models):
-            trash, compiled = partial_folder(self.models, model.name), compiled_folder(model.folder)
-            (self.models / model.name).rename(trash)
-            freed = storage.reclaimable_bytes(trash) + storage.reclaimable_bytes(compiled)
-            shutil.rmtree(trash)
+            folder, compiled = self.models / model.name, compiled_folder(model.folder)
+            freed = storage.reclaimable_bytes(folder) + storage.reclaimable_bytes(compiled)
             shutil.rmtree(compiled, ignore_errors=True)
+            atomic.discard(folder)
         return freed
 
     def _build(
@@ -164,25 +166,11 @@ class InstalledModels:
     ) -> StoredModel:
         """Build a model in a temporary folder, then rename it; the caller holds the lock of `name`."""
         final = self.models / name
-        with self._partial(name, needed) as partial:
+        with storage.storage_errors(self.models, needed), atomic.folder(final) as partial:
+            storage.check_free_space(self.models, needed)
             completeness.finish_manifest(fill(partial), partial, progress).write(partial)
-            storage.sync_folder(partial)
             if final.exists():  # incomplete, or the model would have been found
-                shutil.rmtree(final)
-            partial.rename(final)
+                atomic.discard(final)
         model = self.find(name)
         assert model is not None, f"{name} is incomplete after its import"
         return model
-
-    @contextmanager
-    def _partial(self, name: str, needed: int) -> Iterator[Path]:
-        """Make a temporary folder for a model's files, and remove it if anything fails."""
-        partial = partial_folder(self.models, name)
-        with storage.storage_errors(self.models, needed):
-            try:
-                storage.check_free_space(self.models, needed)
-                partial.mkdir()
-                yield partial
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise

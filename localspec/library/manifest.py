@@ -15,7 +15,8 @@ from localspec.library import storage
 from localspec.library.sources import Source
 
 FILE = "model.toml"
-FORMAT = 1  # raised only when older versions would misread a manifest, not for a new optional field
+DIGEST = "# sha256 of the lines below: "
+FORMAT = 2  # raised only when older versions would misread a manifest, not for a new optional field
 
 
 class SourceFile(msgspec.Struct, frozen=True):
@@ -41,6 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     revision: str = ""
     digests: dict[str, str] = {}  # file -> sha256, including the GGUF it was imported from
     sizes: dict[str, int] = {}  # file in the folder -> bytes
+    samples: dict[str, str] = {}  # file -> its sampled digest, also of weights outside the folder
     precision: str = ""
     target: str = ""  # the model this one was built to draft for
     architecture: str = ""
@@ -79,7 +81,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         import tomli_w
 
         self.check()
-        storage.write_atomically(folder / FILE, tomli_w.dumps(_without_empty(msgspec.to_builtins(self))))
+        text = tomli_w.dumps(_without_empty(msgspec.to_builtins(self)))
+        storage.write_atomically(folder / FILE, f"{DIGEST}{storage.digest_of_text(text)}\n{text}")
 
 
 def read(folder: Path) -> Manifest | None:
@@ -88,10 +91,14 @@ def read(folder: Path) -> Manifest | None:
     Of a manifest in a newer format only the name and the format are read; `Manifest.check` rejects it.
     """
     try:
-        values = tomllib.loads((folder / FILE).read_text("utf-8"))
+        first, _, text = (folder / FILE).read_text("utf-8").partition("\n")
+        values = tomllib.loads(f"{first}\n{text}")
         if type(number := values.get("format", FORMAT)) is int and number > FORMAT:
             return Manifest(name=folder.name, source="", format=number)
-        return msgspec.convert(values, Manifest)
+        about = msgspec.convert(values, Manifest)
+        unsigned = about.format == 1 and not about.samples  # of an earlier version, which wrote no digest
+        sound = first == f"{DIGEST}{storage.digest_of_text(text)}"
+        return about if sound or unsigned else None
     except (OSError, ValueError, msgspec.ValidationError):
         return None
 

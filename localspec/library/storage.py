@@ -1,4 +1,4 @@
-"""Free disk space, checksums, and files that are written atomically."""
+"""Free disk space, checksums, and the errors of a disk."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from localspec.disk import atomic
 from localspec.errors import StorageError
 from localspec.library.progress import Progress, files_below
 
@@ -109,34 +110,13 @@ def reclaimable_bytes(folder: Path) -> int:
     return sum(status.st_size for status in files_below(folder) if status.st_nlink == 1)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
     """Write a file completely or not at all; raises StorageError."""
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        with storage_errors(path.absolute().parent), partial.open("wb") as file:
-            file.write(text.encode())
-            sync_file(file)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with storage_errors(path.absolute().parent):
+        atomic.write(path, text, mode=mode)
 
 
 def sync_file(file: BinaryIO) -> None:
     """Flush a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush every file of a folder, and the folder's own entry list, to the disk."""
-    for path in folder.iterdir():
-        if path.is_file():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from localspec.disk import atomic
 from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
@@ -13,10 +14,10 @@ from localspec.library.download.pull import PullRequest, name_for, pull, request
 from localspec.library.importing.local import from_path
 from localspec.library.importing.source import GraphMode
 from localspec.library.installed import InstalledModels
-from localspec.library.locks import remove_stale_partials
 from localspec.library.model import FORMATS, StoredModel
 from localspec.library.progress import Progress
 from localspec.library.sources import Source
+from localspec.library.verify import check_samples
 
 
 class Library(InstalledModels):
@@ -33,11 +34,13 @@ class Library(InstalledModels):
         DigestMismatch, StorageError, and BrokenModel or UnsupportedModel for a file that cannot be read. A
         failed import leaves nothing behind but complete parts of a download.
         """
-        remove_stale_partials(self.models)
+        atomic.sweep(self.home)
         graph: GraphMode = (
             "skip" if "openvino" not in formats else "optional" if len(formats) > 1 else "required"
         )
-        return self.add_graph(self._resolve(name, progress, graph), progress, graph)
+        model = self._resolve(name, progress, graph)
+        check_samples(model)
+        return self.add_graph(model, progress, graph)
 
     def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:
         if name.startswith(("hf:", "pypi:")):
@@ -67,7 +70,7 @@ class Library(InstalledModels):
         BadValue if no such build is published or the model is installed in another format, and the errors of
         `resolve`.
         """
-        remove_stale_partials(self.models)
+        atomic.sweep(self.home)
         graph: GraphMode = "skip" if format in (catalogue.GGUF, catalogue.HF) else "optional"
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph, precision, format, on_size), progress)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from localspec.disk.samples import sampled_digest
+from localspec.errors import BrokenModel
 from localspec.library import manifest, storage
+from localspec.library.importing.completeness import outside_weights
+from localspec.library.installed import InstalledModels
 from localspec.library.model import StoredModel
 from localspec.library.progress import Progress
-from localspec.library.store import Library
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -29,19 +32,35 @@ def problems(model: StoredModel, progress: Progress) -> tuple[int, list[Problem]
     The expected sha256 of a file in the hub's cache is its blob name.
     """
     wrong, read, expected = [], 0, _expected(model)
-    total = sum(max(storage.size_of(file), 0) for file, _, digest in expected if digest)
+    total = sum(max(storage.size_of(each.file), 0) for each in expected if each.digest)
     progress.step(f"Checking {model.name}", total)
-    for file, size, digest in expected:
+    for file, size, digest, sample in expected:
         if what := _wrong_size(file, size):
             wrong.append(Problem(file, what))
         elif digest:
             read += 1
             if what := _wrong_digest(file, digest, progress):
                 wrong.append(Problem(file, what))
+        elif sample and (what := _wrong_sample(file, sample)):
+            wrong.append(Problem(file, what))
     return read, wrong
 
 
-def unreadable(library: Library) -> list[Path]:
+def check_samples(model: StoredModel) -> None:
+    """Compare the sampled digests of a model's files; raises BrokenModel for a file that has changed.
+
+    It takes milliseconds: small files are read whole, samples of large ones.
+    """
+    for file, size, _, sample in _expected(model):
+        what = _wrong_size(file, size) or (sample and _wrong_sample(file, sample))
+        if what:
+            raise BrokenModel(
+                f"`{file}` {what}",
+                f"See `localspec verify {model.name}`; `localspec rm {model.name}`, then get it again",
+            )
+
+
+def unreadable(library: InstalledModels) -> list[Path]:
     """List the folders of the library whose manifest is missing or damaged."""
     if not library.models.is_dir():
         return []
@@ -53,7 +72,7 @@ def disk_usage(model: StoredModel, home: Path) -> tuple[int, int]:
     """Return the bytes of a model's files below the folder `home`, and of those elsewhere."""
     below = elsewhere = 0
     folders: dict[Path, bool] = {home / "models" / model.name: True}  # -> is it below home?
-    for file, size, _ in _expected(model):
+    for file, size, *_ in _expected(model):
         count = max(storage.size_of(file), 0) if size is None else size
         if file.parent not in folders:
             folders[file.parent] = home.resolve() in file.resolve().parents
@@ -64,28 +83,29 @@ def disk_usage(model: StoredModel, home: Path) -> tuple[int, int]:
     return below, elsewhere
 
 
-def _expected(model: StoredModel) -> list[tuple[Path, int | None, str]]:
-    """Return a model's files, each with its expected size (None if unknown) and sha256 (empty if unknown)."""
+class _Expected(NamedTuple):
+    """A file of a model; None or empty is unknown."""
+
+    file: Path
+    size: int | None
+    digest: str
+    sample: str
+
+
+def _expected(model: StoredModel) -> list[_Expected]:
     about = model.manifest
-    files: dict[Path, tuple[int | None, str]] = {
-        model.folder / name: (size, about.digests.get(name, "")) for name, size in about.sizes.items()
-    }
-    weights = model.folder / about.weights
-    if about.weights and weights.is_absolute() and model.folder not in weights.parents:
-        sizes = {Path(file.path): file.size for file in about.source_files}
-        for file in _outside_files(weights, sizes):
-            files[file] = (sizes.get(file), about.digests.get(file.name, ""))
-    return [(file, size, digest or _blob_digest(file)) for file, (size, digest) in files.items()]
-
-
-def _outside_files(path: Path, known: Iterable[Path]) -> list[Path]:
-    """Return the weight files at `path`, outside a model's folder: a GGUF, or the files of a folder.
-
-    The files of an imported folder are `known`; a folder of the hub's cache is listed.
-    """
-    if path.suffix == ".gguf":
-        return [path]
-    return [file for file in known if file.parent == path] or sorted(path.glob("*.safetensors")) or [path]
+    sizes: dict[Path, int | None] = {model.folder / name: size for name, size in about.sizes.items()}
+    known = {Path(file.path): file.size for file in about.source_files}
+    sizes |= {file: known.get(file) for file in outside_weights(about, model.folder)}
+    return [
+        _Expected(
+            file,
+            size,
+            about.digests.get(file.name, "") or _blob_digest(file),
+            about.samples.get(file.name, ""),
+        )
+        for file, size in sizes.items()
+    ]
 
 
 def _wrong_size(file: Path, expected: int | None) -> str:
@@ -103,6 +123,13 @@ def _wrong_digest(file: Path, expected: str, progress: Progress) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return "" if digest == expected else f"has the sha256 {digest[:12]}…, expected {expected[:12]}…"
+
+
+def _wrong_sample(file: Path, expected: str) -> str:
+    try:
+        return "" if sampled_digest(file) == expected else "is damaged, or was changed since it was added"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def _blob_digest(file: Path) -> str:

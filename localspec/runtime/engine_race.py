@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from localspec import devices, plugins
-from localspec.children import JsonChild
+from localspec.children import JsonChild, replies_on_stdout
 from localspec.core.contracts import Session
 from localspec.drafting.pass_costs import pass_seconds
 from localspec.drafting.speedup import expected_rate
@@ -206,15 +206,16 @@ def timed_round(session: Session, vocab: int, read: int, widths: Sequence[int]) 
 
 def main(engine: str, path: str, cache: str) -> None:
     """Load the engine and time a round for each request."""
-    made = plugins.parse("engines", engine).make(Path(path), Path(cache))
-    session = made.session()
-    for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps(timed_round(session, made.vocab, request["read"], request["widths"])), flush=True)
+    with replies_on_stdout() as reply:
+        try:
+            made = plugins.parse("engines", engine).make(Path(path), Path(cache))
+            session = made.session()
+            for line in sys.stdin:
+                request = json.loads(line)
+                reply(timed_round(session, made.vocab, request["read"], request["widths"]))
+        except LocalspecError as error:
+            reply({"error": error.message, "hint": error.hint})
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except LocalspecError as error:
-        print(json.dumps({"error": error.message, "hint": error.hint}), flush=True)
+    main(*sys.argv[1:])

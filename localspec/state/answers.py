@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from localspec.core.types import Tokens
+from localspec.disk import private
 from localspec.errors import StorageError
 from localspec.library import storage
 
@@ -93,9 +93,8 @@ class Store:
         from filelock import FileLock
 
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self._path.parent)
             with FileLock(self._path.with_name(f".{self._path.name}.lock"), timeout=PATIENCE):
-                self._sweep()
                 known = [answer for answer in self._load() if answer not in self._fresh]
                 if self._usable:
                     self._write([*known, *self._fresh])
@@ -112,10 +111,5 @@ class Store:
             room -= len(latest[0])
         assert self.width is not None
         found = Answers("localspec answers 1", self._vocabulary, self.width, latest)
-        storage.write_atomically(self._path, msgspec.json.encode(found).decode())
+        storage.write_atomically(self._path, msgspec.json.encode(found).decode(), mode=private.FILE)
         self._fresh = []
-
-    def _sweep(self) -> None:
-        """Remove the temporary files of killed writers; the caller holds the lock."""
-        for partial in self._path.parent.glob(f".{glob.escape(self._path.name)}.partial-*"):
-            partial.unlink(missing_ok=True)

@@ -11,25 +11,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from localspec.disk import private, records
 from localspec.errors import BadValue, PromptError, StorageError, UnknownName
 
-FORMAT = 1
+FORMAT = 2
 SECONDS = 10.0  # to wait for another process to finish writing
 SHOWN = 60  # characters shown of the first question
 LONGEST = 100  # characters of a name at most
 
 Message = dict[str, Any]
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS sessions (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, model TEXT NOT NULL,
-    created TEXT NOT NULL, updated TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS messages (
-    session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE, place INTEGER NOT NULL,
-    message TEXT NOT NULL, PRIMARY KEY (session, place)
-) WITHOUT ROWID;
-"""
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS sessions (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, model TEXT NOT NULL,
+        created TEXT NOT NULL, updated TEXT NOT NULL, digest TEXT NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS messages (
+        session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE, place INTEGER NOT NULL,
+        message TEXT NOT NULL, PRIMARY KEY (session, place)
+    ) WITHOUT ROWID""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +103,22 @@ class Sessions:
     def read(self, name: str) -> tuple[str, list[Message]]:
         """Return the model and the messages of a conversation; raises UnknownName."""
         with self._opened() as base:
-            found = base.execute("SELECT id, model FROM sessions WHERE name = ?", (name,)).fetchone()
-            if found is None:
-                names = [row[0] for row in base.execute("SELECT name FROM sessions")]
-                raise UnknownName(f"Unknown conversation `{name}`", name, names)
-            texts = list(_held(base, found[0]).values())
+            number, model, digest = _find(base, name)
+            texts = list(_held(base, number).values())
+        if digest != _digest(name, model, texts):
+            raise self._damaged(name)
         self._known[name] = texts
-        return found[1], [self._message(name, text) for text in texts]
+        return model, [self._message(name, text) for text in texts]
 
     def _message(self, name: str, text: str) -> Message:
         with suppress(ValueError):
             message = json.loads(text)
             if isinstance(message, dict) and {"role", "content"} <= message.keys():
                 return message
-        raise StorageError(
+        raise self._damaged(name)
+
+    def _damaged(self, name: str) -> StorageError:
+        return StorageError(
             f"The conversation `{name}` in `{self.path}` is damaged", "Start another: localspec chat"
         )
 
@@ -137,7 +140,7 @@ class Sessions:
             held = _held(base, found[0]) if found else {}
             if list(held.values()) != self._known.get(name, []):
                 name, held = _free(base, name), {}
-            number = _add(base, name, model)
+            number = _add(base, name, model, wanted)
             changed = [at for at, text in enumerate(wanted) if held.get(at) != text]
             base.executemany(
                 "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)",
@@ -149,9 +152,8 @@ class Sessions:
 
     def remove(self, name: str) -> None:
         """Delete a conversation; raises UnknownName."""
-        self.read(name)
         with self._opened() as base, base:
-            base.execute("DELETE FROM sessions WHERE name = ?", (name,))
+            base.execute("DELETE FROM sessions WHERE id = ?", _find(base, name)[:1])
         self._known.pop(name, None)
 
     def begin(self, model: str) -> str:
@@ -159,14 +161,15 @@ class Sessions:
         with self._opened() as base, base:
             base.execute("BEGIN IMMEDIATE")
             name = _free(base, datetime.now().date().isoformat())
-            _add(base, name, model)
+            _add(base, name, model, [])
         return name
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open the file, creating it if it is missing; raises StorageError if it is damaged."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self.path.parent)
+            private.make_file(self.path)
             with closing(sqlite3.connect(self.path, timeout=SECONDS)) as base:
                 base.execute("PRAGMA foreign_keys = ON")
                 (version,) = base.execute("PRAGMA user_version").fetchone()
@@ -176,10 +179,9 @@ class Sessions:
                         "Update localspec, or move the file",
                     )
                 if version < FORMAT:
-                    base.executescript(_TABLES)
-                    base.execute(f"PRAGMA user_version = {FORMAT}")
+                    _upgrade(base, version)
                 yield base
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise StorageError(
                 f"The conversations in `{self.path}` cannot be read or written: {error}",
                 "Move that file away to begin anew; nothing was changed in it",
@@ -198,19 +200,48 @@ def check_name(name: str) -> None:
         )
 
 
-def _add(base: sqlite3.Connection, name: str, model: str) -> int:
+def _upgrade(base: sqlite3.Connection, version: int) -> None:
+    """Make the tables, or give those of format 1 their digests; whole or not at all."""
+    with base:
+        base.execute("BEGIN IMMEDIATE")
+        (now,) = base.execute("PRAGMA user_version").fetchone()
+        if now == version == 1:
+            base.execute("ALTER TABLE sessions ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
+            for number, name, model in base.execute("SELECT id, name, model FROM sessions").fetchall():
+                digest = _digest(name, model, list(_held(base, number).values()))
+                base.execute("UPDATE sessions SET digest = ? WHERE id = ?", (digest, number))
+        for statement in _TABLES:
+            base.execute(statement)
+        base.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _find(base: sqlite3.Connection, name: str) -> tuple[int, str, str]:
+    """Return the number, the model and the digest of a conversation; raises UnknownName."""
+    row = base.execute("SELECT id, model, digest FROM sessions WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        names = [str(row[0]) for row in base.execute("SELECT name FROM sessions")]
+        raise UnknownName(f"Unknown conversation `{name}`", name, names)
+    return row[0], str(row[1]), str(row[2])
+
+
+def _digest(name: str, model: str, texts: Sequence[str]) -> str:
+    return records.digest_of([name, model, *texts])
+
+
+def _add(base: sqlite3.Connection, name: str, model: str, texts: Sequence[str]) -> int:
     now = datetime.now().isoformat(" ", "seconds")
     base.execute(
-        "INSERT INTO sessions (name, model, created, updated) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (name) DO UPDATE SET model = excluded.model, updated = excluded.updated",
-        (name, model, now, now),
+        "INSERT INTO sessions (name, model, created, updated, digest) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET"
+        " model = excluded.model, updated = excluded.updated, digest = excluded.digest",
+        (name, model, now, now, _digest(name, model, texts)),
     )
     return int(base.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()[0])
 
 
 def _held(base: sqlite3.Connection, number: int) -> dict[int, str]:
     query = "SELECT place, message FROM messages WHERE session = ? ORDER BY place"
-    return dict(base.execute(query, (number,)))
+    return {place: str(message) for place, message in base.execute(query, (number,))}
 
 
 def _free(base: sqlite3.Connection, start: str) -> str:

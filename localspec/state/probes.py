@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from localspec.devices import processor
-from localspec.errors import StorageError
+from localspec.disk import records
+from localspec.disk.samples import sampled_digest
 from localspec.library import storage
 from localspec.library.paths import home
 
@@ -18,21 +18,17 @@ def key(*parts: Any) -> str:
     return storage.digest_of_text(repr((processor(), *parts)))[:24]
 
 
-def stamp(path: Path) -> tuple[str, int, int]:
-    """Return the path, size and time of a file, or of a folder's largest file."""
+def stamp(path: Path) -> tuple[str, int, int, str]:
+    """Return the path, size, time and sampled digest of a file, or of a folder's largest file."""
     files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
     largest = max(files, key=lambda file: file.stat().st_size, default=path)
     stat = largest.stat()
-    return str(largest.resolve()), stat.st_size, stat.st_mtime_ns
+    return str(largest.resolve()), stat.st_size, stat.st_mtime_ns, sampled_digest(largest)
 
 
 def read(name: str) -> dict[str, Any]:
     """Return the results under `name`, empty if there are none or the file is damaged."""
-    try:
-        values = json.loads(_file(name).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    return records.read(_file(name))
 
 
 def add(name: str, **results: Any) -> None:
@@ -40,10 +36,10 @@ def add(name: str, **results: Any) -> None:
     from filelock import FileLock, Timeout
 
     file = _file(name)
-    with suppress(OSError, StorageError, Timeout):
+    with suppress(OSError, Timeout):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_name(f".{file.name}.lock"), timeout=PATIENCE):
-            storage.write_atomically(file, json.dumps(read(name) | results, indent=2) + "\n")
+            records.write(file, records.read(file) | results)
 
 
 PATIENCE = 5.0  # seconds to wait for another process that writes the same results

@@ -14,6 +14,7 @@ import numpy as np
 
 from localspec.core.cursor import Cursor
 from localspec.core.types import Tokens, shared_prefix
+from localspec.disk import atomic, private
 
 SLOW = 0.5  # seconds: a chunk that is read faster is not worth its bytes
 DIGEST = 16  # bytes of the digest at the end of a file
@@ -72,7 +73,7 @@ class PromptCache:
             missing = [number for number, file in enumerate(files) if not file.is_file()]
             if not missing:
                 return
-            self._folder.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self._folder)
             for number in missing:
                 _write(files[number], target.export_chunk(number))
             _touch(files)
@@ -110,16 +111,9 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, piece: bytes) -> None:
-    """Write a file whole or not at all, readable by its owner only: it derives from the user's texts."""
-    partial = file.with_name(f".{file.name}.partial-{os.getpid()}")
-    try:
-        partial.touch(mode=0o600)
-        with partial.open("wb") as out:
-            out.write(piece)
-            out.write(_digest(piece))
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic.file(file, mode=private.FILE, sync=False) as out:
+        out.write(piece)
+        out.write(_digest(piece))
 
 
 def _digest(piece: bytes) -> bytes:

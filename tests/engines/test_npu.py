@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from localspec import plugins
 from localspec.core.contracts import DraftModel, Engine
 from localspec.core.cursor import Cursor
 from localspec.core.types import Logits
+from localspec.disk import records
 from localspec.drafters.draft_model import ModelDraft
 from localspec.engines.npu import engine as npu_engine
 from localspec.engines.npu import trial as npu
@@ -266,8 +266,7 @@ def opened(engine: Engine, prompt: list[int]) -> Cursor:
 
 def trial_of(cache: Path) -> dict[str, Any]:
     (file,) = (cache / "npu-trials").glob("*.json")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    return records.read(file)
 
 
 @pytest.fixture
@@ -338,7 +337,7 @@ def test_a_compiler_that_refuses_says_why(smollm2: StoredModel, tmp_path: Path) 
 
 
 def test_the_real_child_came_to_a_verdict(engine: Npu, cache: Path) -> None:
-    found = [json.loads(file.read_text()) for file in (cache / "npu-trials").glob("*.json")]
+    found = [records.read(file) for file in (cache / "npu-trials").glob("*.json")]
     assert SIZES in [known["plan"] for known in found if known["works"]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -121,29 +122,44 @@ def test_folders_without_a_readable_manifest_are_listed(library: Library, folder
 
 def test_a_manifest_has_a_format(folder: Path) -> None:
     model(folder)
-    assert "format = 1\n" in (folder / "model.toml").read_text("utf-8")
+    assert "format = 2\n" in (folder / "model.toml").read_text("utf-8")
     found = manifest.read(folder)
     assert found is not None
     assert not found.newer
     found.check()
 
 
-def test_a_manifest_without_a_format_has_format_1(folder: Path) -> None:
-    (folder / "model.toml").write_text('name = "m"\nsource = "file:/x"\n')
+def test_a_manifest_of_format_1_has_no_digest(folder: Path) -> None:
+    (folder / "model.toml").write_text('name = "m"\nformat = 1\nsource = "file:/x"\n')
     found = manifest.read(folder)
     assert found is not None
     assert found.format == 1
+    (folder / "model.toml").write_text('name = "m"\nsource = "file:/x"\n')
+    assert manifest.read(folder) is None
+
+
+def test_flipped_bits_in_a_manifest_are_found(folder: Path) -> None:
+    model(folder, context=512, sizes={"a.bin": 12}, samples={"a.bin": "0123"})
+    file = folder / "model.toml"
+    content, draw = file.read_bytes(), random.Random(0)
+    for _ in range(1000):
+        damaged = bytearray(content)
+        for _ in range(10):
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        file.write_bytes(damaged)
+        found = manifest.read(folder)
+        assert found is None or found.newer
 
 
 @pytest.mark.parametrize("more", ["", "sizes = 5\n", '[sizes]\n"a" = "many"\n'])
 def test_a_newer_manifest_is_neither_read_nor_written(folder: Path, more: str) -> None:
-    text = f'name = "m"\nformat = 2\n{more}'
+    text = f'name = "m"\nformat = 3\n{more}'
     (folder / "model.toml").write_text(text)
     found = manifest.read(folder)
     assert found is not None
     assert found.newer
     for refused in (found.check, lambda: found.write(folder)):
-        with pytest.raises(UnsupportedModel, match="format 2, this version reads format 1") as error:
+        with pytest.raises(UnsupportedModel, match="format 3, this version reads format 2") as error:
             refused()
         assert "--upgrade" in str(error.value.hint)
     assert (folder / "model.toml").read_text() == text

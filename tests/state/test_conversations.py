@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -141,6 +143,40 @@ def test_a_damaged_message_is_told(sessions: Sessions, message: str) -> None:
     with pytest.raises(StorageError, match="`a` in `.*` is damaged"):
         sessions.read("a")
     assert [one.name for one in sessions.all()] == ["a"]
+
+
+def test_flipped_bits_are_told(sessions: Sessions) -> None:
+    sessions.write("a", "m", [HELLO, ANSWER, MORE])
+    content, draw, told = sessions.path.read_bytes(), random.Random(0), 0
+    for _ in range(300):
+        damaged = bytearray(content)
+        for _ in range(10):
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        sessions.path.write_bytes(damaged)
+        try:
+            assert Sessions(sessions.path).read("a") == ("m", [HELLO, ANSWER, MORE])
+        except (StorageError, UnknownName):
+            told += 1
+    assert told > 50
+
+
+def test_conversations_of_format_1_are_kept(sessions: Sessions) -> None:
+    sessions.write("a", "m", [HELLO, ANSWER])
+    base = sqlite3.connect(sessions.path)
+    base.execute("ALTER TABLE sessions DROP COLUMN digest")
+    base.execute("PRAGMA user_version = 1")
+    base.close()
+    assert Sessions(sessions.path).read("a") == ("m", [HELLO, ANSWER])
+    assert Sessions(sessions.path).write("b", "m", [HELLO]) == "b"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_they_are_private_also_those_that_exist(sessions: Sessions) -> None:
+    sessions.write("a", "m", [HELLO])
+    assert [path.stat().st_mode & 0o777 for path in (sessions.path, sessions.path.parent)] == [0o600, 0o700]
+    sessions.path.chmod(0o644)
+    sessions.read("a")
+    assert sessions.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_newer_format_is_left_alone(sessions: Sessions) -> None:

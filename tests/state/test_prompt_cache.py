@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -229,10 +230,10 @@ def test_keys_and_values_are_taken_over_bit_for_bit(folder: Path, tmp_path: Path
 
 
 def test_a_killed_writer_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(self: Path, target: Path) -> Path:
+    def killed(source: Path, target: Path) -> Path:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "replace", killed)
+    monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         prompt_cache._write(tmp_path / "a.kv", b"1234")
     assert not list(tmp_path.iterdir())

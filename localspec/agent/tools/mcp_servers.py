@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from localspec import children
 from localspec.agent.tools.files import shortened
 from localspec.agent.tools.shell import visible
 from localspec.errors import BadValue, LocalspecError, MissingExtra
@@ -214,8 +215,10 @@ class _Server:
         from mcp import StdioServerParameters
         from mcp.client.stdio import stdio_client
 
-        options = {key: self._settings[key] for key in ("args", "env", "cwd") if self._settings.get(key)}
-        return stdio_client(StdioServerParameters(command=self._settings["command"], **options), self._stderr)
+        program, *arguments = children.guarded([self._settings["command"], *self._settings.get("args", [])])
+        options = {key: self._settings[key] for key in ("env", "cwd") if self._settings.get(key)}
+        server = StdioServerParameters(command=program, args=arguments, **options)
+        return stdio_client(server, self._stderr)
 
     async def _http(self, stack: AsyncExitStack) -> Any:
         url, headers = self._settings["url"], self._settings.get("headers") or {}

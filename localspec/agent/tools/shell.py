@@ -5,21 +5,21 @@ from __future__ import annotations
 import ast
 import os
 import re
-import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from typing import IO, Annotated
 
-import psutil
-
+from localspec import children
 from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.agent.tools.folder import Folder
 from localspec.tools import Tool, ToolFailed, tool
 
 TIMEOUT = 60.0  # seconds
 OUTPUT_WAIT = 1.0  # seconds for the rest of the output of a program that has ended
+
+# The program that stdin brings; modules of the folder come after all others, so that none takes their names.
+PROGRAM = "import sys; sys.path.append(''); exec(compile(sys.stdin.buffer.read(), '<stdin>', 'exec'))"
 
 _COMMAND = re.compile(r"(python3?|pip3?|pytest|bash|sh|ls|cat|cd) [^\n=(]*$")
 
@@ -56,20 +56,19 @@ class Shell:
         if _COMMAND.match(code):  # models confuse the two tools
             return self.run_shell(code)
         return self._run(
-            [sys.executable, "-"], print_last_value(code), "Correct the program and run it again"
+            children.python("-c", PROGRAM), print_last_value(code), "Correct the program and run it again"
         )
 
     def _run(self, command: list[str], stdin: str | None, hint: str | None = None) -> str:
         limit = self._seconds
         try:
             data = stdin.encode() if stdin is not None else b""
-            process = subprocess.Popen(
+            process = children.start(
                 command,
                 cwd=self._folder.root,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             raise ToolFailed(f"It cannot be started: {error}") from None
@@ -80,13 +79,13 @@ class Shell:
                     pipe.write(data)
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
-            kill(process)
+            children.stop(process)
             raise ToolFailed(f"Stopped after {limit:g} seconds. {output.text()}".strip()) from None
         except BaseException:
-            kill(process)
+            children.stop(process)
             raise
         printed = output.text()
-        kill(process)  # and the children that it left running
+        children.stop(process)  # and the children that it left running
         if code:
             raise ToolFailed(f"{printed}\n(exit code {code})".strip(), hint)
         return printed or "(it printed nothing)"
@@ -142,21 +141,3 @@ def visible(text: str) -> str:
         character if character.isprintable() or character in "\n\t" else "\N{REPLACEMENT CHARACTER}"
         for character in text
     )
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and its children, except for daemons that have detached themselves."""
-    try:
-        children = psutil.Process(process.pid).children(recursive=True)
-    except psutil.Error:
-        children = []
-    if os.name == "nt":
-        process.kill()
-    else:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    for child in children:  # some start their own session
-        with suppress(psutil.Error):
-            child.kill()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(5)

@@ -50,7 +50,7 @@ def export(
         into = output or Path(f"{source.name}-{to}")
         needed = memory_needed(source, library, to)
         progress.say(f"Writing `{into}`; it takes up to {needed / 1e9:.1f} GB of memory")
-    write(source, step, into, library, Terminal)
+        write(source, step, into, library, progress)
     sizes = {path.name: path.stat().st_size for path in sorted(into.iterdir())}
     if as_json:
         print(json.dumps({"folder": str(into.resolve()), "sizes": sizes}, ensure_ascii=False))

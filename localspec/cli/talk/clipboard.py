@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+from localspec import children
 from localspec.errors import LocalspecError
 
 TIMEOUT = 5  # seconds
@@ -26,7 +27,7 @@ def copy(text: str) -> str:
     for name, options, variable in PROGRAMS:
         if (path := shutil.which(name)) and (variable is None or os.environ.get(variable)):
             try:
-                subprocess.run([path, *options], input=text.encode(), check=True, timeout=TIMEOUT)
+                _give(text, [path, *options])
             except (OSError, subprocess.SubprocessError) as error:
                 raise LocalspecError(f"`{name}` failed: {error}", None) from None
             return name
@@ -35,3 +36,17 @@ def copy(text: str) -> str:
         sys.stdout.flush()
         return "the terminal, if it allows that"
     raise LocalspecError("No clipboard is available", "Install `xclip` or `wl-clipboard`")
+
+
+def _give(text: str, command: list[str]) -> None:
+    """Run a clipboard program with `text` as its input; it may leave a process that holds the text."""
+    process = children.start(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        process.communicate(text.encode(), TIMEOUT)
+    except BaseException:
+        children.stop(process)
+        raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli import console
+from localspec.disk import private
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completion
@@ -138,8 +139,8 @@ def _session(history: Path, complete: Complete) -> Any:
         event.current_buffer.newline(copy_margin=False)
 
     try:
-        history.parent.mkdir(parents=True, exist_ok=True)
-        history.touch(mode=0o600)
+        private.make_folder(history.parent)
+        private.make_file(history)
         store: Any = FileHistory(history) if history.is_file() else InMemoryHistory()
     except OSError:
         store = InMemoryHistory()

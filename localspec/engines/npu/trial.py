@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
-import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec import children
 from localspec.core.types import Logits
 from localspec.devices import processor
+from localspec.disk import records, seal
 from localspec.engines.npu.graph import read_static
 from localspec.errors import DriverFailed, LocalspecError, UnknownDevice
 from localspec.formats.graph.paged import first_line
 
-CHILD = (sys.executable, "-m", "localspec.engines.npu.trial")
+CHILD = children.python("-m", "localspec.engines.npu.trial")
 OTHERWISE = "Choose `--engine openvino`"
 
 
@@ -92,9 +92,15 @@ def compiled(core: Any, graph: Any, plan: Plan, cache: Path | None) -> Any:
     Raises DriverFailed.
     """
     device = "NPU" if plan.device == "CPU" else plan.device
-    settings = plan.settings | ({"CACHE_DIR": str(cache / "npu")} if cache else {})
+    kept = cache / "npu" if cache else None
+    if kept:
+        seal.drop_unsealed(kept)
+    settings = plan.settings | ({"CACHE_DIR": str(kept)} if kept else {})
     try:
-        return core.compile_model(graph, device, settings)
+        compiled_model = core.compile_model(graph, device, settings)
+        if kept:
+            seal.seal(kept)
+        return compiled_model
     except RuntimeError as error:
         raise DriverFailed(f"The NPU's compiler gave up: {first_line(error)}", OTHERWISE) from None
 
@@ -105,11 +111,12 @@ def try_out(core: Any, model: Path, plan: Plan, cache: Path | None) -> None:
     Effects: the result is kept in `cache`. Raises DriverFailed if the compiler gave up or crashed.
     """
     file = cache / "npu-trials" / f"{_key(core, model, plan)}.json" if cache else None
-    known = _read(file)
+    known = records.read(file) if file else {}
     if "works" not in known:
         message = last_words(model, plan, cache)
         known = {"works": message is None, "message": message, "model": str(model), "plan": asdict(plan)}
-        _keep(file, known)
+        if file:
+            records.write(file, known)
     if not known["works"]:
         again = f"; to try again, delete `{file}`" if file else ""
         raise DriverFailed(
@@ -130,37 +137,14 @@ def _key(core: Any, model: Path, plan: Plan) -> str:
     return sha256(repr(parts).encode()).hexdigest()[:24]
 
 
-def _read(file: Path | None) -> dict[str, Any]:
-    """Return what an earlier trial wrote, empty if there was none or the file is damaged."""
-    try:
-        values = json.loads(file.read_text("utf-8")) if file else {}
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def _keep(file: Path | None, values: dict[str, Any]) -> None:
-    """Write the result of a trial, whole or not at all; if it cannot be written, it is not kept."""
-    if file is None:
-        return
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
-        partial.replace(file)
-
-
 def last_words(model: Path, plan: Plan, cache: Path | None) -> str | None:
     """Let a child process compile the model; return its last message and how it died, None if it lived."""
-    command = [*CHILD, str(model), json.dumps(asdict(plan)), str(cache or "")]
-    child = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, errors="replace"
-    )
+    child = children.run([*CHILD, str(model), json.dumps(asdict(plan)), str(cache or "")])
     if child.returncode == 0:
         return None
     crashed = child.returncode < 0
     how = signal.Signals(-child.returncode).name if crashed else f"status {child.returncode}"
-    lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in child.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     return f"{lines[-1]} ({how})" if lines else how
 
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.disk import atomic, records
 from localspec.errors import BrokenModel
 from localspec.formats.graph.paged import read_paged
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 GRAPH, CONSTANTS, HEADS = "graph.xml", "constants.bin", "heads.json"
+DIGESTS = "digests.json"  # of the three, and how many bytes of the constants they cover
 ATTENTION = "PagedAttentionExtension"
 KEEP_PRECISION = "keep_const_precision_0"  # else the plug-in widens four bits to eight, which changes sums
 MAX_GRAPHS = 4  # of one model
@@ -65,21 +66,22 @@ def compiled(
     model = read_paged(source)
     if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
         return core.compile_model(model, "CPU", settings | threads), []
-    with TemporaryDirectory(dir=folder, prefix=".", ignore_cleanup_errors=True) as name:
-        work, new = Path(name), Path(name) / kept.name
+    with atomic.scratch(kept) as work:
+        new = work / kept.name
         new.mkdir()
         try:
             found, write = compile_and_take_apart(core, model, settings | threads, source, work)
         except RuntimeError:  # writing the graph may have failed, so compile without it
             return core.compile_model(model, "CPU", settings | threads), []
         with suppress(BrokenModel, RuntimeError, OSError, ValueError):  # OSError: another process was faster
-            write(new)
+            size = write(new)
+            records.write(new / DIGESTS, {"size": size, "digest": _digest(new, size)})
             graph, mapped = read_simplified(core, new, source.with_suffix(".bin"))
             if np.array_equal(probe(found), probe(core.compile_model(graph, "CPU", settings | threads))):
                 _make_room(folder)
                 new.rename(kept)
             else:
-                other.touch()
+                atomic.write(other, "")
             del graph, mapped
     return found, []
 
@@ -122,11 +124,12 @@ def _make_room(folder: Path) -> None:
 
 def compile_and_take_apart(
     core: Any, model: Any, settings: dict[str, Any], source: Path, work: Path
-) -> tuple[Any, Callable[[Path], None]]:
+) -> tuple[Any, Callable[[Path], int]]:
     """Compile a paged `model` for the CPU and let OpenVINO write its simplified graph into the folder `work`.
 
-    Returns the compiled model, and a function that writes GRAPH, CONSTANTS and HEADS into a folder. `source`
-    is the graph's own xml file, with its weights beside it. Raises RuntimeError as compiling does.
+    Returns the compiled model, and a function that writes GRAPH, CONSTANTS and HEADS into a folder and gives
+    the bytes of the constants. `source` is the graph's xml file, with its weights beside it. Raises
+    RuntimeError as compiling does.
     """
     heads = {node.get_friendly_name(): _sizes(node) for node in _attention(model)}
     texts: list[bytes] = []
@@ -138,16 +141,17 @@ def compile_and_take_apart(
     keeping = {"CACHE_DIR": str(work), "CACHE_ENCRYPTION_CALLBACKS": [note, note]}
     compiled = core.compile_model(model, "CPU", {**settings, **keeping})
 
-    def write(folder: Path) -> None:
+    def write(folder: Path) -> int:
         (blob,) = work.glob("*.blob")
         (text,) = texts
         constants = _mapped(blob)
         graph = ElementTree.fromstring(text)
         end = len(constants) - len(text)
         start = end - max(_place(layer).stop for layer in _constants(graph))
-        _share(graph, constants[start:end], source, folder / CONSTANTS)
+        size = _share(graph, constants[start:end], source, folder / CONSTANTS)
         (folder / HEADS).write_text(json.dumps(heads))
         ElementTree.ElementTree(graph).write(folder / GRAPH, "utf-8")
+        return size
 
     return compiled, write
 
@@ -156,13 +160,16 @@ def read_simplified(core: Any, folder: Path, weights: Path) -> tuple[Any, list[B
     """Return the openvino.Model kept in `folder`, and the mapped files that its constants view.
 
     The files must stay mapped as long as the model, or a compiled model made from it, is used. Raises
-    BrokenModel for a damaged folder.
+    BrokenModel for a damaged folder: its digest tells.
     """
     import openvino as ov
     from openvino import opset13 as ops
 
     core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plug-in, whose operators the graph uses
     try:
+        known = records.read(folder / DIGESTS)
+        if known["digest"] != _digest(folder, known["size"]):
+            raise ValueError("its digest is wrong")
         heads = json.loads((folder / HEADS).read_text())
         own, content = _mapped(folder / CONSTANTS), _mapped(weights)
         model = core.read_model((folder / GRAPH).read_bytes(), ov.Tensor(own, shared_memory=True))
@@ -176,7 +183,7 @@ def read_simplified(core: Any, folder: Path, weights: Path) -> tuple[Any, list[B
             for key, value in heads[node.get_friendly_name()].items():
                 node.get_rt_info()[key] = value
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise BrokenModel(f"`{folder}` is incomplete: {error}") from None
+        raise BrokenModel(f"`{folder}` is damaged or incomplete: {error}") from None
     for node in model.get_ops():
         if node.get_type_name() == "Constant" and node.get_element_type().bitwidth < 8:
             node.get_rt_info()[KEEP_PRECISION] = True
@@ -197,8 +204,19 @@ def _sizes(node: Any) -> dict[str, int]:
     return {key: found[key].value for key in ("k_head_size", "v_head_size", "num_k_heads", "num_v_heads")}
 
 
-def _share(graph: Element, constants: Bytes, source: Path, rest: Path) -> None:
-    """Point constants of `graph` at the weights file if it has their bytes; write the others to `rest`."""
+def _digest(folder: Path, size: int) -> str:
+    """Return the digest of a kept graph: its files, and the first `size` bytes of its constants."""
+    found = sha256(_mapped(folder / CONSTANTS)[:size].data)
+    for name in (GRAPH, HEADS):
+        found.update((folder / name).read_bytes())
+    return found.hexdigest()
+
+
+def _share(graph: Element, constants: Bytes, source: Path, rest: Path) -> int:
+    """Point constants of `graph` at the weights file if it has their bytes; write the others to `rest`.
+
+    Returns the bytes of the others; zeros follow them, which nothing reads.
+    """
     weights = _mapped(source.with_suffix(".bin"))
     places, largest = _places(source), 0
     with rest.open("wb") as file:
@@ -214,7 +232,9 @@ def _share(graph: Element, constants: Bytes, source: Path, rest: Path) -> None:
                 layer.set("name", f"{_SHARED}{found}")
                 _data(layer).set("offset", "0")
                 largest = max(largest, len(content))
-        file.truncate(max(largest, file.tell()))  # the reader requires every constant within this file
+        size = file.tell()
+        file.truncate(max(largest, size))  # the reader requires every constant within this file
+    return size
 
 
 def _same(weights: Bytes, at: int, content: Bytes) -> bool:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from localspec.disk import atomic
 from localspec.errors import StorageError
 from localspec.library import storage
 from localspec.library.download.names import MAX_PART, BlobName, Commit
@@ -114,9 +115,8 @@ def link(blob: Path, name: Path) -> None:
     with suppress(OSError):
         name.hardlink_to(blob)
         return
-    partial = name.with_name(f"{name.name}.{os.getpid()}.incomplete")
-    shutil.copyfile(blob, partial)
-    partial.replace(name)
+    with blob.open("rb") as content, atomic.file(name) as copy:
+        shutil.copyfileobj(content, copy, storage.CHUNK_BYTES)
 
 
 def remove_file(source: Source, file: Path, name: BlobName | None) -> None:

