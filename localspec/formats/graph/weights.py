@@ -63,7 +63,7 @@ class GgufWeights:
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""
         _need(self._file, name)
-        return self._values(name, self._file.raw(name)).reshape(-1)
+        return _finite(self._values(name, self._file.raw(name)).reshape(-1))
 
     def matrix(self, name: str) -> Affine:
         """Return a matrix as stored, or in 8 bits."""
@@ -115,7 +115,7 @@ class FolderWeights:
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""
         _need(self._folder, hf_name(name))
-        return self._folder.array(hf_name(name))
+        return _finite(self._folder.array(hf_name(name)))
 
     def matrix(self, name: str) -> Affine:
         """Return a matrix in 8 bits, or in float16."""
@@ -194,6 +194,12 @@ def _in_slices(convert: Callable[[slice], T], rows: int) -> list[T]:
 def _group(values: NDArray[np.float32]) -> int:
     """Return how many columns of a matrix share a scale."""
     return next(group for group in (*GROUPS, 1) if values.shape[1] % group == 0)
+
+
+def _finite(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not np.isfinite(values).all():
+        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+    return values
 
 
 def _float16(values: NDArray[np.float32]) -> NDArray[np.float16]:

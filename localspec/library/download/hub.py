@@ -122,25 +122,28 @@ def _list_files(source: Source, progress: Progress) -> Listing:
     with requested(f"{cache.endpoint()}/api/models/{source.name}{at}?blobs=true") as (_, chunks):
         pace.begin()
         answer = b"".join(at_most(chunks, LISTING_BYTES, f"the files of {source.name}", pace))
+    return parse_listing(answer, source.name)
+
+
+def parse_listing(answer: bytes, repository: str) -> Listing:
+    """Read a hub's answer; files whose names cannot be saved are left out, for no model needs them.
+
+    Raises NetworkError for an answer of another form, for a digest, a size or a commit that cannot be one,
+    and for a name that is listed twice.
+    """
     try:
-        return parse_listing(answer)
+        return _listing(msgspec.json.decode(answer, type=_Answer))
     except (NetworkError, msgspec.MsgspecError, ValueError, RecursionError) as error:
         reason = error.message if isinstance(error, NetworkError) else printable(str(error))
         raise NetworkError(
-            f"`{cache.host()}` lists the files of `{source.name}` wrongly: {reason}",
+            f"`{cache.host()}` lists the files of `{repository}` wrongly: {reason}",
             "Try again, or use another hub: `HF_ENDPOINT`",
         ) from None
 
 
-def parse_listing(answer: bytes) -> Listing:
-    """Read a hub's answer; files whose names cannot be saved are left out, for no model needs them.
-
-    Raises NetworkError for a digest, a size or a commit that cannot be one and for a name that is listed
-    twice, MsgspecError, ValueError or RecursionError for an answer of another form.
-    """
-    found = msgspec.json.decode(answer, type=_Answer)
-    listing = Listing(Commit(found.sha))
-    for file in found.siblings or []:
+def _listing(answer: _Answer) -> Listing:
+    listing = Listing(Commit(answer.sha))
+    for file in answer.siblings or []:
         if not RepoFile.is_safe(file.name):
             continue
         name = RepoFile(file.name)

