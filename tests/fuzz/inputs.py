@@ -43,7 +43,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-LONGROPE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 SMOLLM3 = {"model_type": "smollm3", "no_rope_layers": [1, 0], "rope_scaling": None}
 GRANITE = {"model_type": "granite", "embedding_multiplier": 12.0, "logits_scaling": 8.0, "rope_scaling": None}
 PHI3 = {"model_type": "phi3", "sliding_window": 512, "partial_rotary_factor": 0.5, "rope_scaling": LONGROPE}

@@ -108,7 +108,7 @@ def read_safetensors(folder: Path, data: bytes) -> None:
 
 def read_header(folder: Path, data: bytes) -> None:
     """Read a folder whose weights have this header."""
-    read_safetensors(folder, inputs.with_header(data, bytes(20_000)))
+    read_safetensors(folder, inputs.with_header(data, bytes(64_000)))
 
 
 def read_index(folder: Path, data: bytes) -> None:

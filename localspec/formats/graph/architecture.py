@@ -92,9 +92,11 @@ def _divided(rates: NDArray[np.float32], file: GgufFile) -> NDArray[np.float32]:
             f"`{ROPE_FACTORS}` of `{file.path}` is not {len(rates)} numbers", "Download it again"
         )
     factors = file.raw(ROPE_FACTORS).reshape(-1).view(np.float32)
-    if not (factors > 0).all() or not np.isfinite(factors).all():
+    with np.errstate(all="ignore"):
+        divided = (rates / factors).astype(np.float32)
+    if not (factors > 0).all() or not np.isfinite(divided).all():
         raise BrokenModel(f"`{ROPE_FACTORS}` of `{file.path}` holds wrong numbers", "Download it again")
-    return (rates / factors).astype(np.float32)
+    return divided
 
 
 def _rope_config(file: GgufFile) -> dict[str, Any]:
