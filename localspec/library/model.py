@@ -162,8 +162,8 @@ class StoredModel:
         source = GgufFile.open(path)
         return {
             "num_hidden_layers": source.value("block_count"),
-            "num_attention_heads": source.value("attention.head_count"),
-            "num_key_value_heads": source.value("attention.head_count_kv"),
+            "num_attention_heads": _most(source.value("attention.head_count")),
+            "num_key_value_heads": _most(source.value("attention.head_count_kv")),
             "hidden_size": source.value("embedding_length"),
             "head_dim": source.value("attention.key_length"),
         }
@@ -182,6 +182,12 @@ class StoredModel:
 def _count(source: Values, key: str) -> int:
     """Return a number of heads or columns, 0 if it is not given."""
     return whole(source, key, 0, least=0)
+
+
+def _most(heads: Any) -> Any:
+    """Return the most heads of any layer, if a value lists them by layer."""
+    listed = isinstance(heads, list) and heads and all(type(each) is int for each in heads)
+    return max(heads) if listed else heads
 
 
 def _optional(path: Path) -> dict[str, Any]:

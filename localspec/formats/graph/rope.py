@@ -38,7 +38,7 @@ def rope_of(config: Mapping[str, Any], width: int, context: int, path: str) -> R
     base = number(source, "rope_theta", 10000.0, least=1.0)
     part = number(source, "partial_rotary_factor", 1.0, most=1.0)
     rates = frequencies(base, int(width * part))
-    kind = source.value("rope_type") or source.value("type")
+    kind = source.value("type") if source.value("rope_type") is None else source.value("rope_type")
     if kind in (None, "none", "default"):
         return Rope(rates.astype(np.float32), 1.0, context)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -66,9 +66,7 @@ def _scaling(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     if not isinstance(scaling, Mapping):
         raise BrokenModel(f"`rope_scaling` of `{path}` is no object", "Download it again")
     outer = ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
-    return {key: config[key] for key in outer if config.get(key)} | {
-        key: value for key, value in scaling.items() if key not in outer or not config.get(key)
-    }
+    return {**scaling, **{key: config[key] for key in outer if config.get(key) is not None}}
 
 
 def _linear(rates: Rates, base: float, scaling: Values, original: int, context: int) -> Rope:
@@ -79,6 +77,8 @@ def _linear(rates: Rates, base: float, scaling: Values, original: int, context: 
 def _llama3(rates: Rates, base: float, scaling: Values, original: int, context: int) -> Rope:
     """Stretch what turns less than once in the original context, as Llama 3.1 does."""
     low, high = number(scaling, "low_freq_factor"), number(scaling, "high_freq_factor")
+    if high <= low:
+        raise ValueError("`high_freq_factor` is not above `low_freq_factor`")
     turns = original * rates / (2 * math.pi)
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     stretched = (1 - smooth) * rates / number(scaling, "factor", least=1e-6) + smooth * rates

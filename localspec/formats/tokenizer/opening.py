@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from localspec.errors import BrokenModel, LocalspecError, printable
 from localspec.formats.files import read_text
+from localspec.formats.values import MAX_TOKENS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,6 +32,14 @@ def open_tokenizer(path: Path) -> Tokenizer:
         for text in ("", "a"):  # a part that refers to a missing token fails only now
             tokenizer.encode(text)
         return tokenizer
+
+
+def vocabulary_of(tokenizer: Tokenizer, name: str) -> dict[str, int]:
+    """Return the token ids by their texts; raise BrokenModel for an id that no list could be as long as."""
+    found: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    if (last := max(found.values(), default=0)) >= MAX_TOKENS:
+        raise BrokenModel(f"{name} has a token {last:,}", HINT)
+    return found
 
 
 @contextmanager

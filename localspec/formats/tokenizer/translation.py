@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.errors import UnsupportedModel
+from localspec.formats.tokenizer.opening import vocabulary_of
 from localspec.formats.tokenizer.token_bytes import MARK, Translation, Vocabulary
-from localspec.formats.values import MAX_TOKENS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -138,11 +138,8 @@ def _vocabulary(model: ModelTokenizer, special: dict[int, bytes | None]) -> Voca
 def _bytes_of_tokens(model: ModelTokenizer) -> list[bytes | None]:
     """Return the bytes of each token."""
     to_bytes = _byte_level_bytes if _is_byte_level(model) else _sentencepiece_bytes
-    vocabulary: dict[str, int] = model.tokenizer.get_vocab(with_added_tokens=True)
-    size = max(vocabulary.values(), default=-1) + 1
-    if size > MAX_TOKENS:
-        raise BrokenModel(f"The vocabulary of `{model.name}` has a token {size - 1:,}", "Download it again")
-    token_bytes: list[bytes | None] = [None] * size
+    vocabulary = vocabulary_of(model.tokenizer, f"The vocabulary of `{model.name}`")
+    token_bytes: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
     for text, token in vocabulary.items():
         token_bytes[token] = to_bytes(text)
     for token, added in model.tokenizer.get_added_tokens_decoder().items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch, printable
 from localspec.formats.files import read_json, read_text
-from localspec.formats.tokenizer.opening import open_tokenizer, tokenizer_errors
+from localspec.formats.tokenizer.opening import open_tokenizer, tokenizer_errors, vocabulary_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -96,8 +96,9 @@ def to_gguf(folder: Path, size: int) -> dict[str, Any]:
 
     Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer.
     """
-    tokenizer = open_tokenizer(folder / "tokenizer.json")
-    with tokenizer_errors(f"`{folder / 'tokenizer.json'}`"):
+    tokenizer, name = open_tokenizer(folder / "tokenizer.json"), f"`{folder / 'tokenizer.json'}`"
+    texts = {token: text for text, token in vocabulary_of(tokenizer, name).items()}
+    with tokenizer_errors(name):
         config = json.loads(tokenizer.to_str())
     model = config["model"]
     if model.get("type") != "BPE":
@@ -106,7 +107,6 @@ def to_gguf(folder: Path, size: int) -> dict[str, Any]:
             "Use a GGUF file from the model's makers or from llama.cpp's own script",
         )
     pre = _matching_name(config.get("pre_tokenizer"), bool(model.get("ignore_merges")))
-    texts = {token: text for text, token in tokenizer.get_vocab(with_added_tokens=True).items()}
     added = {token["id"]: CONTROL if token["special"] else USER_DEFINED for token in config["added_tokens"]}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     values: dict[str, Any] = {

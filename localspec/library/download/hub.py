@@ -225,6 +225,7 @@ def _download(
         progress.step(f"Downloading {source.name}", needed)
         names = reversed(_missing(folder, listing, selection))
         files = [_remote_file(source, listing, name, retry) for name in names]
+        cache.check_free_space(needed + sum(file.size for file in files if not listing.sizes[file.name]))
         # Files with equal content share a blob, which is downloaded once.
         new = {file.blob: file for file in files if storage.size_of(file.blob) != file.size}
         for file in new.values():

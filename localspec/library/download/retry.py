@@ -130,11 +130,11 @@ def _retry_after(error: Exception, default: float) -> float:
     """Return the seconds of a `Retry-After` header, a number or a date, else `default`."""
     headers: Any = getattr(_response(error), "headers", {})
     value = str(headers.get("Retry-After") or "").strip()
-    if value.isdigit():
+    if value.isascii() and value.isdigit():
         return float(value)
     try:
         return max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return default
 
 
