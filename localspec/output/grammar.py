@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from localspec.core.sampler import Constraint
 from localspec.core.types import Tokens, shared_prefix
-from localspec.errors import BadValue, PromptError
+from localspec.errors import BadValue, PromptError, printable
 from localspec.output.lark import JSON_STYLE
 
 if TYPE_CHECKING:
@@ -159,4 +159,4 @@ def _read_text(path: Path) -> str:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0].rstrip(".") if text.strip() else "no reason given"
+    return printable(text.strip().splitlines()[0].rstrip("."), 200) if text.strip() else "no reason given"

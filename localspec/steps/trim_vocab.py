@@ -19,6 +19,7 @@ from localspec.formats.graph import surgery
 from localspec.formats.graph.ir import save
 from localspec.formats.graph.paged import read_stateful
 from localspec.formats.graph.runner import GraphRunner, median_pass_seconds
+from localspec.formats.tokenizer.opening import open_tokenizer
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -71,9 +72,7 @@ class TrimVocab(BuildStep):
                 f"`tokens` of `trim_vocab` is {self._requested} and the model has {vocab}",
                 "Give fewer, or `all`",
             )
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer = open_tokenizer(folder / "tokenizer.json")
         order = rank_tokens(tokenizer, self._context.target_texts(), vocab)
         if isinstance(self._requested, int):
             return np.sort(order[: self._requested]), {}

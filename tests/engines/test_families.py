@@ -202,7 +202,7 @@ def test_longrope_is_kept_to_its_original_context(tmp_path: Path) -> None:
         ("phi3", {"sliding_window": 64}, UnsupportedModel, "sliding window of 64"),
         ("granite", {"model_type": "granitemoe"}, UnsupportedModel, "`granitemoe` model"),
         ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, UnsupportedModel, "`dynamic`"),
-        ("llama", {"rope_scaling": {"rope_type": "yarn"}}, BrokenModel, "`rope_scaling` of .* is wrong"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn"}}, BrokenModel, "has no `factor`"),
     ],
 )
 def test_what_cannot_be_imported_is_refused_with_a_reason(

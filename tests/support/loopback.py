@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
@@ -19,6 +19,9 @@ from urllib.parse import urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = (".gguf", ".bin", ".safetensors")
+
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 @dataclass
@@ -37,6 +40,8 @@ class Hub:
     url: str = ""
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
+    listings: dict[str, bytes] = field(default_factory=dict)  # repository -> the listing in place of its own
+    instead: dict[str, Answer] = field(default_factory=dict)  # part of a path -> the answer to such requests
     digests: dict[str, str] = field(default_factory=dict)  # file -> the sha256 that it claims
     troubles: list[Trouble] = field(default_factory=list)  # the first that fits is used up
     silent: bool = False  # about sizes and digests, as a simple mirror is
@@ -85,7 +90,9 @@ def handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             path = self.path.partition("?")[0]
             hub.asked.append((self.command, path, self.headers.get("Range")))
             hub.tokens.append(self.headers.get("Authorization"))
-            if trouble := hub.trouble(path):
+            if own := next((hub.instead[part] for part in hub.instead if part in self.path), None):
+                own(self)
+            elif trouble := hub.trouble(path):
                 self.refuse(trouble.status, "", trouble.headers)
             elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(/revision/[^/]+)?", path):
                 self.about(found[1])
@@ -98,6 +105,9 @@ def handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             files = hub.repositories.get(name)
             if files is None:
                 self.refuse(401, "RepoNotFound")  # the real hub says 401 to strangers
+                return
+            if name in hub.listings:
+                self.plain(hub.listings[name])
                 return
             siblings = [self.sibling(file, data) for file, data in files.items()]
             self.json({"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings})
@@ -153,7 +163,9 @@ def handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 time.sleep(hub.pause)
 
         def json(self, found: Any) -> None:
-            data = json.dumps(found).encode()
+            self.plain(json.dumps(found).encode())
+
+        def plain(self, data: bytes) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.errors import BrokenModel, UnsupportedModel, printable
 from localspec.formats.files import mapped, truncated
 from localspec.formats.tensors import TensorInfo
+from localspec.formats.values import Values, whole, wrong
 
 # The format's value types -> `struct` letters. 8 is a string, 9 an array.
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -27,6 +28,10 @@ TensorEntry = tuple[str, tuple[int, ...], int, int]  # name, shape, type number,
 # Far above those of real files: a damaged length must not allocate all memory.
 MAX_TEXT = 1 << 24
 MAX_LIST = 1 << 22
+MAX_LISTED = 1 << 23  # values of all lists together
+MAX_VALUES = 1 << 16
+MAX_TENSORS = 1 << 17
+MAX_HEADER = 1 << 28  # bytes
 MAX_DIMENSIONS = 4
 
 
@@ -50,12 +55,14 @@ class GgufFile:
         """
         data = mapped(path)
         metadata, tensors = _Header(path, data).read()
-        if metadata.get("split.count", 0) not in (0, 1):
+        file = cls(path, data, metadata, tensors)
+        parts = whole(Values(path, metadata), "split.count", 0, least=0)
+        if parts > 1:
             raise UnsupportedModel(
-                f"`{path}` is one of {metadata['split.count']} parts of a model",
+                f"`{path}` is one of {parts} parts of a model",
                 f"Join them first: `llama-gguf-split --merge {path.name} joined.gguf`",
             )
-        return cls(path, data, metadata, tensors)
+        return file
 
     @property
     def precision(self) -> str:
@@ -93,6 +100,7 @@ class _Header:
         self.data = data
         self.size = len(data)
         self.at = 0
+        self.listed = 0  # values of lists so far
 
     def read(self) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
         if self.data[:4] != b"GGUF":
@@ -102,15 +110,21 @@ class _Header:
         if version not in (2, 3):
             raise BrokenModel(f"`{self.path}` is GGUF version {version}; only 2 and 3 can be read")
         tensor_count, value_count = self.numbers("QQ", "the header")
-        metadata = dict(self.entry() for _ in self.counted(value_count, 13, "the metadata"))
-        entries = [self.tensor() for _ in self.counted(tensor_count, 24, "the list of tensors")]
+        metadata: dict[str, Any] = {}
+        for _ in self.counted(value_count, 13, MAX_VALUES, "the metadata"):
+            key, value = self.entry()
+            if key in metadata:
+                raise self.damaged(f"`{printable(key)}` is listed twice")
+            metadata[key] = value
+        counted = self.counted(tensor_count, 24, MAX_TENSORS, "the list of tensors")
+        entries = [self.tensor() for _ in counted]
         return metadata, self.placed(entries, self.data_start(metadata))
 
     def numbers(self, letters: str, what: str) -> tuple[Any, ...]:
         """Read adjacent numbers; `what` names them in the error of a truncated file."""
         end = self.need(struct.calcsize("<" + letters), what)
         values = struct.unpack_from("<" + letters, self.data, self.at)
-        self.at = end
+        self.read_to(end)
         return values
 
     def need(self, size: int, what: str) -> int:
@@ -120,9 +134,17 @@ class _Header:
             raise truncated(self.path, what, end, self.size)
         return end
 
-    def counted(self, count: int, smallest: int, what: str) -> range:
-        """Return range(count), if that many items of at least `smallest` bytes fit in the file."""
+    def read_to(self, end: int) -> None:
+        """Go on to `end`; raise BrokenModel if no header is that long."""
+        if end > MAX_HEADER:
+            raise self.damaged(f"its header has more than {MAX_HEADER:,} bytes")
+        self.at = end
+
+    def counted(self, count: int, smallest: int, most: int, what: str) -> range:
+        """Return range(count), if it is at most `most`, and as many items of `smallest` bytes are left."""
         self.need(count * smallest, what)
+        if count > most:
+            raise self.damaged(f"{what} has {count:,} items")
         return range(count)
 
     def text(self, what: str) -> str:
@@ -131,13 +153,14 @@ class _Header:
         if length > MAX_TEXT:
             raise self.damaged(f"{what} has {length:,} characters")
         encoded = self.data[self.at : end]
-        self.at = end
+        self.read_to(end)
         return encoded.decode("utf-8", "replace")
 
     def entry(self) -> tuple[str, Any]:
         key = self.text("a metadata key")
-        (kind,) = self.numbers("I", f"the type of `{key}`")
-        return key, self.value(kind, key)
+        shown = printable(key)
+        (kind,) = self.numbers("I", f"the type of `{shown}`")
+        return key, self.value(kind, shown)
 
     def value(self, kind: int, key: str) -> Any:
         if kind in NUMBERS:
@@ -153,9 +176,10 @@ class _Header:
         if kind not in NUMBERS and kind != TEXT:
             raise self.damaged(f"`{key}` is a list of the unknown type {kind}")
         smallest = struct.calcsize("<" + NUMBERS.get(kind, "Q"))
-        self.counted(count, smallest, f"`{key}`")
-        if count > MAX_LIST:
-            raise self.damaged(f"`{key}` lists {count:,} values")
+        self.counted(count, smallest, MAX_LIST, f"`{key}`")
+        self.listed += count
+        if self.listed > MAX_LISTED:
+            raise self.damaged(f"its metadata lists more than {MAX_LISTED:,} values")
         if kind == TEXT:
             return self.texts(count, key)
         return list(self.numbers(f"{count}{NUMBERS[kind]}", f"`{key}`"))
@@ -172,30 +196,36 @@ class _Header:
             if at - start > MAX_TEXT:
                 raise self.damaged(f"`{key}` holds a text of {at - start:,} characters")
             texts.append(data[start:at].decode("utf-8", "replace"))
-        self.at = at
+            if at > MAX_HEADER:
+                break
+        self.read_to(at)
         return texts
 
     def tensor(self) -> TensorEntry:
         """Read a tensor's name, shape (rows first), type number and offset in the data."""
         name = self.text("a tensor's name")
-        (dimensions,) = self.numbers("I", f"the shape of `{name}`")
+        shown = printable(name)
+        (dimensions,) = self.numbers("I", f"the shape of `{shown}`")
         if dimensions > MAX_DIMENSIONS:
-            raise self.damaged(f"`{name}` has {dimensions} dimensions")
-        shape = self.numbers(f"{dimensions}Q", f"the shape of `{name}`")
-        kind, offset = self.numbers("IQ", f"the offset of `{name}`")
+            raise self.damaged(f"`{shown}` has {dimensions} dimensions")
+        shape = self.numbers(f"{dimensions}Q", f"the shape of `{shown}`")
+        if 0 in shape:
+            raise self.damaged(f"`{shown}` has no values")
+        kind, offset = self.numbers("IQ", f"the offset of `{shown}`")
         return name, shape[::-1], kind, offset
 
     def data_start(self, metadata: dict[str, Any]) -> int:
-        alignment = metadata.get("general.alignment", 32)
-        if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
-            raise self.damaged(f"`general.alignment` is {alignment!r}")
+        source = Values(self.path, metadata)
+        alignment = whole(source, "general.alignment", 32)
+        if alignment & (alignment - 1):
+            raise wrong(source, "general.alignment", alignment, "a power of two")
         return -(-self.at // alignment) * alignment
 
     def placed(self, entries: Sequence[TensorEntry], start: int) -> dict[str, TensorInfo]:
         tensors: dict[str, TensorInfo] = {}
         for name, shape, kind, offset in entries:
             if name in tensors:
-                raise self.damaged(f"`{name}` is listed twice")
+                raise self.damaged(f"`{printable(name)}` is listed twice")
             tensors[name] = self.sized(name, shape, kind, start + offset)
         if tensors:
             self.check_end(max(tensors.values(), key=lambda info: info.offset + info.size))
@@ -204,17 +234,19 @@ class _Header:
     def sized(self, name: str, shape: tuple[int, ...], kind: int, offset: int) -> TensorInfo:
         kinds = _kinds()
         if kind not in kinds:
-            raise UnsupportedModel(f"`{name}` in `{self.path}` has the unknown tensor type {kind}")
+            raise UnsupportedModel(f"`{printable(name)}` in `{self.path}` has the unknown tensor type {kind}")
         title, block, block_bytes = kinds[kind]
         width = shape[-1] if shape else 1
         if width % block:
-            raise self.damaged(f"`{name}` has rows of {width} values, and {title} has blocks of {block}")
+            raise self.damaged(
+                f"`{printable(name)}` has rows of {width} values, and {title} has blocks of {block}"
+            )
         size = math.prod(shape) // block * block_bytes
         return TensorInfo(name, shape or (1,), title, offset, size)
 
     def check_end(self, last: TensorInfo) -> None:
         if last.offset + last.size > self.size:
-            raise truncated(self.path, f"`{last.name}`", last.offset + last.size, self.size)
+            raise truncated(self.path, f"`{printable(last.name)}`", last.offset + last.size, self.size)
 
     def damaged(self, what: str) -> BrokenModel:
         return BrokenModel(f"`{self.path}` is damaged: {what}", "Download it again")

@@ -29,9 +29,10 @@ class Affine:
 
     def values(self) -> NDArray[np.float32]:
         """Return the dequantized weights [rows, columns]."""
-        weights = self.codes.astype(np.float32) * self.scale[..., None]
-        if self.offset is not None:
-            weights -= self.offset[..., None]
+        with np.errstate(over="ignore", invalid="ignore"):  # damaged scales, which readers then refuse
+            weights = self.codes.astype(np.float32) * self.scale[..., None]
+            if self.offset is not None:
+                weights -= self.offset[..., None]
         return weights.reshape(len(weights), -1)
 
 

@@ -17,6 +17,7 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, Affine, unpack
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.formats.values import whole
 
 ROWS = 2048  # rows of a matrix that a thread holds in float32 at a time
 GROUPS = (256, 128, 64, 32)  # columns that share a scale: the most that divide a row, which is fastest
@@ -62,7 +63,7 @@ class GgufWeights:
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""
         _need(self._file, name)
-        return self._values(name, self._file.raw(name)).reshape(-1)
+        return _finite(self._values(name, self._file.raw(name)).reshape(-1))
 
     def matrix(self, name: str) -> Affine:
         """Return a matrix as stored, or in 8 bits."""
@@ -114,7 +115,7 @@ class FolderWeights:
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""
         _need(self._folder, hf_name(name))
-        return self._folder.array(hf_name(name))
+        return _finite(self._folder.array(hf_name(name)))
 
     def matrix(self, name: str) -> Affine:
         """Return a matrix in 8 bits, or in float16."""
@@ -131,14 +132,14 @@ class FolderWeights:
         if full_name in self._folder.tensors or joined not in self._folder.tensors:
             _need(self._folder, full_name)
             return self._folder.array(full_name)
-        whole = self._folder.array(joined)
+        matrix = self._folder.array(joined)
         at = JOINED[part][1]
         if part.startswith("ffn"):
-            return np.split(whole, 2)[at]
-        heads = int(self._folder.config["num_attention_heads"])
-        key_heads = int(self._folder.config.get("num_key_value_heads") or heads)
-        row = len(whole) // (heads + 2 * key_heads)
-        return np.split(whole, [heads * row, (heads + key_heads) * row])[at]
+            return np.split(matrix, 2)[at]
+        heads = whole(self._folder, "num_attention_heads")
+        key_heads = whole(self._folder, "num_key_value_heads", heads)
+        row = len(matrix) // (heads + 2 * key_heads)
+        return np.split(matrix, [heads * row, (heads + key_heads) * row])[at]
 
 
 class StateWeights:
@@ -193,6 +194,12 @@ def _in_slices(convert: Callable[[slice], T], rows: int) -> list[T]:
 def _group(values: NDArray[np.float32]) -> int:
     """Return how many columns of a matrix share a scale."""
     return next(group for group in (*GROUPS, 1) if values.shape[1] % group == 0)
+
+
+def _finite(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not np.isfinite(values).all():
+        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+    return values
 
 
 def _float16(values: NDArray[np.float32]) -> NDArray[np.float16]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.errors import BrokenModel, UnsupportedModel, printable
 from localspec.formats.files import mapped, read_json, truncated, weight_files
 from localspec.formats.tensors import TensorInfo
 
 MAX_HEADER = 100_000_000  # bytes; the limit of the reference implementation
+MAX_DIMENSIONS = 8
+MAX_VALUES = 1 << 48  # of a tensor
 
 # Bytes per value, and the numpy type to read it as. bfloat16 is the upper half of a float32.
 KINDS = {
@@ -30,6 +32,17 @@ KINDS = {
     "U8": (1, "<u1"),
     "BOOL": (1, "?"),
 }
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Entry(msgspec.Struct):
+    """A tensor in a header."""
+
+    dtype: str
+    shape: list[_Count]
+    data_offsets: tuple[_Count, _Count]
 
 
 class SafetensorsFolder:
@@ -69,7 +82,9 @@ class SafetensorsFolder:
         """Return a copy of a tensor in float32."""
         info = self.tensors[name]
         if info.kind not in KINDS:
-            raise UnsupportedModel(f"`{name}` in `{self.path}` has the unsupported tensor type {info.kind}")
+            raise UnsupportedModel(
+                f"`{printable(name)}` in `{self.path}` has the unsupported tensor type {printable(info.kind)}"
+            )
         values = np.frombuffer(
             self._data[name], KINDS[info.kind][1], count=math.prod(info.shape), offset=info.offset
         )
@@ -86,12 +101,12 @@ def _read_shard(path: Path) -> tuple[mmap.mmap, dict[str, TensorInfo]]:
     if tensors:
         last = max(tensors.values(), key=lambda info: info.offset + info.size)
         if last.offset + last.size > len(data):
-            raise truncated(path, f"`{last.name}`", last.offset + last.size, len(data))
+            raise truncated(path, f"`{printable(last.name)}`", last.offset + last.size, len(data))
     return data, tensors
 
 
-def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
-    """Return the header and the position where the data start."""
+def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, msgspec.Raw], int]:
+    """Return the header, its entries still as JSON, and the position where the data start."""
     if len(data) < 8:
         raise truncated(path, "the header", 8, len(data))
     length = int.from_bytes(data[:8], "little")
@@ -100,24 +115,29 @@ def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
     if 8 + length > len(data):
         raise truncated(path, "the header", 8 + length, len(data))
     try:
-        header = json.loads(data[8 : 8 + length])
-    except (ValueError, RecursionError):
+        header = msgspec.json.decode(data[8 : 8 + length], type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        raise BrokenModel(
+            f"`{path}` is damaged: its header is not a JSON object", "Download it again"
+        ) from None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         raise BrokenModel(f"`{path}` is damaged: its header is not JSON", "Download it again") from None
-    if not isinstance(header, dict):
-        raise BrokenModel(f"`{path}` is damaged: its header is not a JSON object", "Download it again")
     return header, 8 + length
 
 
-def _info(path: Path, name: str, entry: Any, start: int) -> TensorInfo:
+def _info(path: Path, name: str, raw: msgspec.Raw, start: int) -> TensorInfo:
     try:
-        kind, shape = entry["dtype"], tuple(entry["shape"])
-        first, end = entry["data_offsets"]
-    except (KeyError, TypeError, ValueError):
-        raise BrokenModel(f"`{path}` is damaged: `{name}` has no type, shape or offsets") from None
-    numbers = (*shape, first, end)
-    if not isinstance(kind, str) or any(type(number) is not int or number < 0 for number in numbers):
-        raise BrokenModel(f"`{path}` is damaged: the shape or offsets of `{name}` are not numbers")
+        entry = msgspec.json.decode(raw, type=_Entry)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise _damaged(path, name, "has no type, shape or offsets of numbers") from None
+    kind, shape, (first, end) = entry.dtype, tuple(entry.shape), entry.data_offsets
+    if len(shape) > MAX_DIMENSIONS or math.prod(max(size, 1) for size in shape) > MAX_VALUES:
+        raise _damaged(path, name, f"has a shape of {len(shape)} dimensions that no file can hold")
     needed = math.prod(shape) * KINDS[kind][0] if kind in KINDS else end - first
-    if end - first != needed:
-        raise BrokenModel(f"`{path}` is damaged: `{name}` has {end - first:,} bytes, expected {needed:,}")
+    if end - first != needed or needed < 0:
+        raise _damaged(path, name, f"has {end - first:,} bytes, expected {needed:,}")
     return TensorInfo(name, shape, kind, start + first, needed)
+
+
+def _damaged(path: Path, name: str, reason: str) -> BrokenModel:
+    return BrokenModel(f"`{path}` is damaged: `{printable(name)}` {reason}", "Download it again")

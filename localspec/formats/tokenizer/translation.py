@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UnsupportedModel
+from localspec.formats.tokenizer.opening import vocabulary_of
 from localspec.formats.tokenizer.token_bytes import MARK, Translation, Vocabulary
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _vocabulary(model: ModelTokenizer, special: dict[int, bytes | None]) -> Voca
 def _bytes_of_tokens(model: ModelTokenizer) -> list[bytes | None]:
     """Return the bytes of each token."""
     to_bytes = _byte_level_bytes if _is_byte_level(model) else _sentencepiece_bytes
-    vocabulary: dict[str, int] = model.tokenizer.get_vocab(with_added_tokens=True)
+    vocabulary = vocabulary_of(model.tokenizer, f"The vocabulary of `{model.name}`")
     token_bytes: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
     for text, token in vocabulary.items():
         token_bytes[token] = to_bytes(text)

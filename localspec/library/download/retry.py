@@ -16,6 +16,7 @@ Response = TypeVar("Response")
 
 RETRIES = 4  # after the first attempt
 DELAY = 1.0  # seconds before the first retry, doubled for each further one
+ENOUGH = 1 << 16  # bytes that show that a download goes on
 MAX_DELAY = 60.0  # seconds; a longer Retry-After is an error
 RATE_LIMITED = 429
 SERVER_ERRORS = (500, 502, 503, 504)
@@ -37,10 +38,16 @@ class RetryPolicy:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._left = RETRIES
+        self._received = 0  # bytes since all retries were allowed
 
-    def reset(self) -> None:
-        """Allow all retries again, after some bytes were received."""
-        self._left = RETRIES
+    def received(self, count: int) -> None:
+        """Count the bytes of an attempt that failed: after ENOUGH of them all retries are allowed again.
+
+        A server that breaks off after every byte would else be asked without end.
+        """
+        self._received += count
+        if self._received >= ENOUGH:
+            self._left, self._received = RETRIES, 0
 
     def call(self, what: str, request: Callable[[], Response]) -> Response:
         """Call `request`, with retries while the hub is rate limited or has server errors.
@@ -123,11 +130,11 @@ def _retry_after(error: Exception, default: float) -> float:
     """Return the seconds of a `Retry-After` header, a number or a date, else `default`."""
     headers: Any = getattr(_response(error), "headers", {})
     value = str(headers.get("Retry-After") or "").strip()
-    if value.isdigit():
+    if value.isascii() and value.isdigit():
         return float(value)
     try:
         return max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return default
 
 

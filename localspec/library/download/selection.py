@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import UnsupportedModel, UsageError
+from localspec.errors import BrokenModel, UnsupportedModel, UsageError
+from localspec.formats.files import weight_map
+from localspec.library.download.names import RepoFile
 from localspec.library.sources import Source
 
 PREFERRED = "Q4_K_M"
@@ -33,10 +34,10 @@ class FileSelection:
     """The files of a repository that make a model."""
 
     format: str  # openvino, gguf or safetensors
-    files: tuple[str, ...]  # the weights first
+    files: tuple[RepoFile, ...]  # the weights first
 
 
-def choose(source: Source, files: Iterable[str], format: str = "") -> FileSelection:
+def choose(source: Source, files: Iterable[RepoFile], format: str = "") -> FileSelection:
     """Choose OpenVINO files if present, else a GGUF, else safetensors; `format` allows one of them only.
 
     Raises UnsupportedModel if the repository holds no such model, UsageError if the choice is ambiguous.
@@ -68,28 +69,28 @@ def is_complete(folder: Path, selection: FileSelection) -> bool:
     present = set(selection.files)
     if INDEX in present:
         try:
-            return set(json.loads((folder / INDEX).read_text("utf-8"))["weight_map"].values()) <= present
-        except (ValueError, KeyError):
+            return set(weight_map(folder / INDEX).values()) <= present
+        except BrokenModel:
             return False
     counts = {int(match[1]) for name in present if (match := re.search(r"-of-(\d+)\.safetensors$", name))}
     return all(sum(f"-of-{count:05}." in name for name in present) == count for count in counts)
 
 
-def _named(source: Source, ggufs: list[str]) -> str:
+def _named(source: Source, ggufs: list[RepoFile]) -> RepoFile:
     """Find the GGUF by its file name, else by the quantization in its name."""
     if source.file in ggufs:
-        return source.file
+        return RepoFile(source.file)
     pattern = re.compile(rf"(^|[-._/]){re.escape(source.file)}([-._]|$)", re.IGNORECASE)
     return _single(source, [name for name in ggufs if pattern.search(name)], ggufs)
 
 
-def _preferred(source: Source, ggufs: list[str]) -> str:
+def _preferred(source: Source, ggufs: list[RepoFile]) -> RepoFile:
     pattern = re.compile(rf"(^|[-._/]){PREFERRED}[-._]", re.IGNORECASE)
     matches = ggufs if len(ggufs) == 1 else [name for name in ggufs if pattern.search(name)]
     return _single(source, matches, ggufs)
 
 
-def _single(source: Source, matches: list[str], ggufs: list[str]) -> str:
+def _single(source: Source, matches: list[RepoFile], ggufs: list[RepoFile]) -> RepoFile:
     complete = [name for name in matches if not _PART.search(name)]
     if len(complete) == 1:
         return complete[0]

@@ -117,7 +117,7 @@ def test_a_damaged_length_asks_for_no_memory(tmp_path: Path, kind: str) -> None:
         file.truncate(1 << 30)  # sparse: as long as a real model, and nothing but zeros
     tracemalloc.start()
     try:
-        with pytest.raises(BrokenModel, match="`k` lists 100,000,000 values"):
+        with pytest.raises(BrokenModel, match="`k` has 100,000,000 items"):
             GgufFile.open(path)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -153,8 +153,8 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes, message: str) -> N
 @pytest.mark.parametrize(
     ("metadata", "tensors", "message"),
     [
-        ({"general.alignment": ("I", 0)}, (), "`general.alignment` is 0"),
-        ({"general.alignment": ("s", "32")}, (), "`general.alignment` is '32'"),
+        ({"general.alignment": ("I", 0)}, (), "`general.alignment` of .* is `0`"),
+        ({"general.alignment": ("s", "32")}, (), "`general.alignment` of .* is `32`"),
         ({}, (("t", (3, 1), 8, b""),), "`t` has rows of 3 values, and Q8_0 has blocks of 32"),
         ({}, (("t", (1,) * 5, 0, bytes(4)),), "`t` has 5 dimensions"),
         ({}, (("t", (1,), 0, bytes(4)), ("t", (1,), 0, bytes(4))), "`t` is listed twice"),

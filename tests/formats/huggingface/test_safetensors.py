@@ -113,11 +113,11 @@ def test_a_damaged_file_raises_nothing_else(folder: Path, damage: list[tuple[int
         ({"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}, "`t` has 4 bytes, expected 8"),
         (
             {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]},
-            "shape or offsets of `t` are not numbers",
+            "`t` has no type, shape or offsets of numbers",
         ),
         (
             {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]},
-            "shape or offsets of `t` are not numbers",
+            "`t` has no type, shape or offsets of numbers",
         ),
         ({"dtype": "F32", "shape": [1]}, "`t` has no type, shape or offsets"),
         ([], "`t` has no type, shape or offsets"),

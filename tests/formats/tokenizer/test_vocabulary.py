@@ -122,7 +122,7 @@ def test_unknown_tokenizers_are_rejected(change: dict[str, Any], message: str) -
         ({"tokenizer.ggml.tokens": None}, "no list of tokens"),
         ({"tokenizer.ggml.token_type": [1]}, "10 tokens and 1 token types"),
         ({"tokenizer.ggml.merges": None}, "no list of merges"),
-        ({"tokenizer.ggml.merges": ["x y"]}, "The vocabulary is damaged"),
+        ({"tokenizer.ggml.merges": ["x y"]}, "The vocabulary cannot be read"),
     ],
 )
 def test_a_vocabulary_that_contradicts_itself(change: dict[str, Any], message: str) -> None:

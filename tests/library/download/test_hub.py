@@ -258,6 +258,17 @@ def test_too_little_space_is_reported_before_the_first_byte(
     assert hub.downloads() == []
 
 
+def test_sizes_that_only_the_files_tell_are_counted_too(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    hub.silent = True
+    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1234)
+    with pytest.raises(StorageError, match="1,234 bytes are free"):
+        fetch("hf:o/m", said)
+    assert hub.downloads() == []
+
+
 def test_a_cache_that_cannot_be_written(
     hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from localspec.errors import DigestMismatch, NetworkError
+from localspec.errors import BrokenModel, DigestMismatch, NetworkError, StorageError
+from localspec.library import storage
 from localspec.library.download import packages
 from localspec.library.sources import Source
 
@@ -125,3 +126,67 @@ def test_offline_downloads_nothing(
         packages.fetch(Source.parse("pypi:tiny==1.0"), tmp_path / "x", said)
     assert "--offline" in str(caught.value.hint)
     assert said.steps == []
+
+
+def write_hostile(folder: Path, member: str, data: bytes, **entry: Any) -> Path:
+    """Write a wheel with one more file, whose entry in the archive's directory is changed to `entry`."""
+    write_wheel(folder, "tiny", b"", "Tiny.gguf")
+    path = folder / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "a", entry.pop("packed", zipfile.ZIP_STORED)) as wheel:
+        wheel.writestr(member, data)
+        for name, value in entry.items():
+            setattr(wheel.infolist()[-1], name, value)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"file_size": 1 << 40}, "says that a file in it has 1,099,511,627,776"),
+        ({"file_size": 5000, "compress_size": 1 << 40}, "says that a file in it has 5,000"),
+        ({"file_size": 3000}, "a file of 3,000 bytes has 2,000"),
+        ({"CRC": 7}, "Bad CRC-32"),
+        ({"packed": zipfile.ZIP_LZMA}, "packed in a way that wheels do not allow"),
+        ({"packed": zipfile.ZIP_BZIP2}, "packed in a way that wheels do not allow"),
+    ],
+)
+def test_a_wheel_that_lies_is_damaged(
+    tmp_path: Path, entry: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_hostile(tmp_path, "tiny/a.gguf", bytes(2000), **entry)
+    into = tmp_path / "into"
+    into.mkdir()
+    with pytest.raises(BrokenModel, match=f"is damaged: .*{reason}"):
+        packages._extract("tiny==1.0", path.parent, into, 1)
+    assert list(into.iterdir()) == []
+
+
+@pytest.mark.parametrize("member", ["../../evil.gguf", "/evil.gguf", "a/../evil.gguf"])
+def test_a_member_stays_in_the_folder(tmp_path: Path, member: str) -> None:
+    path = write_hostile(tmp_path, member, bytes(2000))
+    into = tmp_path / "into"
+    into.mkdir()
+    assert packages._extract("tiny==1.0", path.parent, into, 1) == into / "001-evil.gguf"
+    assert [file for file in tmp_path.rglob("*evil*") if file.parent != into] == []
+
+
+@pytest.mark.parametrize("member", ["a/..", "a\\..\\evil.gguf", "c:evil.gguf", "x" * 300, "a\x1b[2J.gguf"])
+def test_a_member_with_an_unsafe_name_is_refused(tmp_path: Path, member: str) -> None:
+    path = write_hostile(tmp_path, member, bytes(2000))
+    into = tmp_path / "into"
+    into.mkdir()
+    with pytest.raises(NetworkError, match="is not a file name that can be saved"):
+        packages._extract("tiny==1.0", path.parent, into, 1)
+    assert list(into.iterdir()) == []
+
+
+def test_a_wheel_that_does_not_fit_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_hostile(tmp_path, "tiny/a.gguf", bytes(2000))
+    into = tmp_path / "into"
+    into.mkdir()
+    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1999)
+    with pytest.raises(StorageError, match="1,999 bytes are free and 2,000 are needed"):
+        packages._extract("tiny==1.0", path.parent, into, 1)
+    assert list(into.iterdir()) == []

@@ -94,6 +94,14 @@ def test_retry_after_is_honoured(hub: Any, said: Any, waited: list[float], where
     assert said.lines == [f"{busy}7 s, 4 retries left", f"{busy}2 s, 3 retries left"]
 
 
+@pytest.mark.parametrize("value", ["\u00b2", "Mon, 99 Foo 99999999999 00:00:00 GMT", "-7", "soon", "7 s"])
+def test_a_retry_after_that_is_none_is_ignored(hub: Any, said: Any, waited: list[float], value: str) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    hub.troubles.append(Trouble(429, {"Retry-After": value}))
+    fetch("hf:o/m", said)
+    assert waited == [1.0]
+
+
 def test_retry_after_may_be_a_date(hub: Any, said: Any, waited: list[float]) -> None:
     hub.repositories["o/m"] = OPENVINO
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
