@@ -11,6 +11,7 @@ import typer
 from localspec.cli import options
 from localspec.cli.models.listing import model_row
 from localspec.cli.sizes import format_bytes
+from localspec.disk import given
 
 HELP = """Add a GGUF file, an OpenVINO folder or a Hugging Face folder to the library.
 
@@ -31,7 +32,7 @@ def import_model(
 
     library = Library()
     with Terminal() as progress:
-        model = add_local(library, path.expanduser(), name, progress, copy=copy)
+        model = add_local(library, given.path_of(path), name, progress, copy=copy)
     row = model_row(model, library)
     if as_json:
         print(json.dumps(row, ensure_ascii=False))
