@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -149,9 +150,9 @@ class Agent:
         """Return the prompt of the next answer; the oldest results are dropped until it fits."""
         context = self.runtime.engine.context
         min_room = min(self._max_tokens, context // 8)
+        render = partial(self._tool_format.render, self._template.render)
         while True:
-            text = self._tool_format.render(self._template.render, self.messages, self._schemas)
-            prompt = self.runtime.encode(text, raw=False)
+            prompt = self.runtime.model.encode_chat(self.messages, self._schemas, render)
             if len(prompt) + min_room <= context:
                 return prompt
             oldest = self._oldest_result()
