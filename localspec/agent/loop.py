@@ -22,6 +22,7 @@ from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
 from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
+from localspec.output.visible import visible
 from localspec.runtime.generation import Runtime
 from localspec.tools import Tool, ToolFailed, tool
 
@@ -200,7 +201,7 @@ class Agent:
             text, failed = format_error(error), True
         except (Exception, SystemExit) as error:  # a tool is foreign code and may raise anything
             text, failed = f"error: {type(error).__name__}: {error}", True
-        text = shortened(text.encode("utf-8", "replace").decode())  # file names may be invalid UTF-8
+        text = shortened(visible(text))
         return ToolResultEvent(call, text, failed, allowed, perf_counter() - started)
 
     def _tool(self, call: Call) -> Tool:

@@ -13,7 +13,8 @@ import pytest
 
 from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.agent.tools.folder import Folder
-from localspec.agent.tools.shell import Shell, tools, visible
+from localspec.agent.tools.shell import Shell, tools
+from localspec.output.visible import visible
 from localspec.tools import ToolFailed
 
 
@@ -104,18 +105,13 @@ def test_an_endless_output_is_stopped(tmp_path: Path) -> None:
 def test_binary_output_is_made_printable(shell: Shell) -> None:
     told = shell.run_shell("head -c 3000 /dev/urandom; printf '\\033]0;title\\007\\033[2J\\r'")
     assert visible(told) == told
-    assert all(one.isprintable() or one in "\n\t" for one in told)
+    assert not set(told) & {"\x1b", "\x07", "\r", "\0"}
     assert "]0;title" in told
 
 
 def test_a_character_is_not_split(shell: Shell) -> None:
     told = shell.run_shell(f"printf '{'ä' * 6000}'")
     assert told == "ä" * 6000
-
-
-@pytest.mark.parametrize("text", ["\x1b[31m", "a\x08b", "\u202eabc", "\x9b2J", "\x7f", "\ud800"])
-def test_control_characters_are_not_printable(text: str) -> None:
-    assert not any(one in visible(text) for one in "\x1b\x08\u202e\x9b\x7f\ud800")
 
 
 def test_ctrl_c_kills_the_program(shell: Shell, tmp_path: Path) -> None:

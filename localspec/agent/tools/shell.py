@@ -16,6 +16,7 @@ import psutil
 
 from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.agent.tools.folder import Folder
+from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed, tool
 
 TIMEOUT = 60.0  # seconds
@@ -123,7 +124,7 @@ class ProgramOutput:
         missing = self._bytes - len(self._first) - len(self._last)
         gap = f"\n(... {missing:,} bytes left out ...)\n" if missing else ""
         text = (self._first + gap.encode() + self._last).decode("utf-8", "replace")
-        return visible(text.replace("\r\n", "\n")).strip("\n")
+        return visible(text).strip("\n")
 
     def _read(self) -> None:
         half = MAX_OUTPUT // 2
@@ -134,14 +135,6 @@ class ProgramOutput:
                 room = half - len(self._first)
                 self._first += part[: max(room, 0)]
                 self._last = (self._last + part[max(room, 0) :])[-half:]
-
-
-def visible(text: str) -> str:
-    """Replace invisible characters by a mark: none hides text, or acts on a terminal."""
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import IO, Annotated
 
 from localspec.agent.tools.files import shortened
-from localspec.agent.tools.shell import visible
+from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed, tool
 
 TIMEOUT = 20.0  # seconds
