@@ -242,7 +242,7 @@ def test_functions_are_short() -> None:
 PRINTERS = {"localspec.cli.console", "localspec.library.progress", "localspec.runtime.engine_race"}
 PRINTING = re.compile(
     r"print|(typer|click)\.(echo|secho|confirm|prompt|echo_via_pager)|sys\.(__)?(stdout|stderr)(__)?\.(buffer\.)?"
-    r"(write|writelines)|rich\.print|os\.write|input"
+    r"(write|writelines)|rich\.print|input"
 )
 
 

@@ -48,7 +48,12 @@ def test_python_runs_in_the_folder(shell: Shell, tmp_path: Path) -> None:
     assert shell.run_python("import mine\nprint(mine.x + 1)") == "42"
     assert shell.run_python("import mine\nmine.x + 1  # as at a prompt") == "42"
     assert shell.run_python("x = 1; x + 1") == "(it printed nothing)"
-    assert shell.run_python("ls mine.py") == "mine.py"  # models mix the two up
+    made = tools(Folder(tmp_path))[1]
+    assert made.preview
+    for run in (shell.run_python, made.preview):  # models mix the two up, and the user has allowed Python
+        with pytest.raises(ToolFailed, match="is a shell command") as error:
+            run("ls mine.py")
+        assert error.value.hint == "Call run_shell with it"
     with pytest.raises(ToolFailed, match="ZeroDivisionError"):
         shell.run_python("1 / 0")
     with pytest.raises(ToolFailed, match="EOFError"):

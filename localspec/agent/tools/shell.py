@@ -30,8 +30,20 @@ def tools(folder: Folder, seconds: float = TIMEOUT) -> list[Tool]:
     shell = Shell(folder, seconds)
     return [
         tool(shell.run_shell, access="run", preview=lambda command: f"$ {command}\n"),
-        tool(shell.run_python, access="run", preview=lambda code: f"{code.rstrip()}\n"),
+        tool(shell.run_python, access="run", preview=preview_python),
     ]
+
+
+def preview_python(code: str) -> str:
+    """Return a program as the user reads it; raises ToolFailed for one that is a shell command."""
+    _check_python(code)
+    return f"{code.rstrip()}\n"
+
+
+def _check_python(code: str) -> None:
+    """Raise ToolFailed for a shell command: models confuse the two tools, and the user allows Python."""
+    if _COMMAND.match(code):
+        raise ToolFailed("This is a shell command, not a Python program", "Call run_shell with it")
 
 
 class Shell:
@@ -54,8 +66,7 @@ class Shell:
         code: Annotated[str, "Python program; print what you want to know"],
     ) -> str:
         """Work something out, such as a sum: run a short Python program; return what it prints."""
-        if _COMMAND.match(code):  # models confuse the two tools
-            return self.run_shell(code)
+        _check_python(code)
         return self._run(
             [sys.executable, "-"], print_last_value(code), "Correct the program and run it again"
         )

@@ -43,11 +43,7 @@ def briefed(folder: Folder, task: str, known: Sequence[Mapping[str, Any]] = ()) 
     names = []
     for file in islice(folder.files(folder.root), MAX_SCANNED):
         name = folder.name(file)
-        if (
-            name in words
-            and file.stat().st_size <= MAX_ATTACHED
-            and (text := files.content(file)) is not None
-        ):
+        if name in words and (text := files.content(folder, file, MAX_ATTACHED)) is not None:
             parts.append(fenced(visible(name), visible(text)))
             names.append(name)
     return "\n\n".join([*parts, task]), names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -50,28 +51,36 @@ def show(event: Event, waiting: console.Waiting) -> None:
 
 
 def format_call(call: Call) -> str:
-    """Return a call as one line, cut off at MAX_WIDTH."""
+    """Return a call as one line, without its middle if it is long."""
     from localspec.agent.permission import format_whole_call
 
-    line = visible(format_whole_call(call.name, call.arguments))
-    return line if len(line) <= MAX_WIDTH else f"{line[:MAX_WIDTH]} ..."
+    return _without_middle(visible(format_whole_call(call.name, call.arguments)))
 
 
 def format_result(event: ToolResultEvent) -> str:
     """Return the first lines of what a tool returned."""
     lines = visible(event.text).splitlines() or [""]
     more = f" (and {len(lines) - MAX_LINES} lines more)" if len(lines) > MAX_LINES else ""
-    return "\n".join(f"  {line[:MAX_WIDTH]}" for line in lines[:MAX_LINES]) + more
+    return "\n".join(f"  {_without_middle(line)}" for line in lines[:MAX_LINES]) + more
+
+
+def _without_middle(line: str) -> str:
+    """Return a line of at most about MAX_WIDTH characters: its beginning and its end."""
+    left_out, half = len(line) - MAX_WIDTH, MAX_WIDTH // 2
+    return line if left_out <= 0 else f"{line[:half]} (... {left_out:,} characters ...) {line[-half:]}"
 
 
 def ask_permission(tool: Tool, preview: str) -> Reply:
-    """Show what a call would do, and ask; anything but a clear yes or always is a no.
+    """Show all of what a call would do, and ask; anything but a clear yes or always is a no.
 
-    Keys pressed before the question appeared do not answer it.
+    The question has the number of lines if they may not fit on the screen. Keys pressed before the question
+    appeared do not answer it.
     """
     console.say(f"\n{tool.name} ({tool.access})\n{preview.rstrip()}\n")
+    width, height = shutil.get_terminal_size()
+    rows = sum(1 + len(line) // width for line in preview.splitlines())
     discard_input()
-    console.say(QUESTION, end="")
+    console.say((f"All {rows} lines are above. " if rows > height - 4 else "") + QUESTION, end="")
     try:
         word = input().strip().lower()
     except EOFError:
