@@ -78,7 +78,7 @@ def ask_permission(tool: Tool, preview: str) -> Reply:
     """
     console.say(f"\n{tool.name} ({tool.access})\n{preview.rstrip()}\n")
     width, height = shutil.get_terminal_size()
-    rows = sum(1 + len(line) // width for line in preview.splitlines())
+    rows = sum(1 + len(line) // width for line in preview.rstrip().split("\n"))
     discard_input()
     console.say((f"All {rows} lines are above. " if rows > height - 4 else "") + QUESTION, end="")
     try:
