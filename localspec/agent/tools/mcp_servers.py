@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from localspec import children
 from localspec.agent.tools.files import shortened
-from localspec.agent.tools.shell import visible
 from localspec.disk import given
 from localspec.errors import BadValue, LocalspecError, MissingExtra
 from localspec.output import grammar
+from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed
 
 START_TIMEOUT = 60.0  # seconds: `npx` and `uvx` download a server the first time
@@ -267,7 +267,7 @@ def _schema_and_description(listed: Any) -> tuple[dict[str, Any], str]:
 
     A schema that no grammar can express goes into the description, and the server checks the arguments.
     """
-    description = listed.description or listed.name
+    description = visible(listed.description or listed.name)
     schema = {"properties": {}, **listed.input_schema, "type": "object"}
     try:
         grammar.from_schema(schema, listed.name)
