@@ -1,6 +1,6 @@
 """`python -m localspec`."""
 
-from localspec.cli.app import main
+from localspec.cli.process import main
 
 if __name__ == "__main__":
     main()

@@ -20,7 +20,7 @@ from localspec.errors import BadValue, StorageError, UnknownName, suggestion
 PREFIX = "LOCALSPEC_"
 FILE_VARIABLE = f"{PREFIX}CONFIG"
 DEFAULT, FILE, ENVIRONMENT = "default", "file", "environment"
-NOT_OPTIONS = {"CONFIG", "HOME"}
+NOT_OPTIONS = {"CONFIG", "DEBUG", "HOME"}
 TEST_PREFIX = "TEST_"
 
 OptionText = str | list[str]  # a list for an option that may be repeated

@@ -15,8 +15,6 @@ from localspec.cli.machine import bench, devices, doctor, parts, tune
 from localspec.cli.models import export, import_model, listing, pull, remove, show, verify
 from localspec.errors import LocalspecError, UsageError
 
-INTERRUPTED = 130
-
 app = typer.Typer(
     name="localspec",
     help="Run local language models faster with speculative decoding: a draft proposes, the model verifies.",
@@ -68,15 +66,19 @@ def options(
 
 
 def main() -> None:
-    """Run the command line and exit with its exit code."""
+    """Run the command line and exit with its exit code; raises KeyboardInterrupt at Ctrl-C.
+
+    An error that is not localspec's own is raised, too.
+    """
     applied: list[Any] = []  # the settings of the subcommand
     try:
         sys.exit(app(standalone_mode=False, obj=applied))
     except LocalspecError as error:
+        console.show_traceback()
         console.show(config.with_place(error, applied, sys.argv))
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):  # Abort: Ctrl-C at a confirmation
-        sys.exit(INTERRUPTED)
+    except typer.Abort:  # Ctrl-C at a confirmation
+        raise KeyboardInterrupt from None
     except Exception as error:
         if not hasattr(error, "format_message"):  # not an error of the parser
             raise

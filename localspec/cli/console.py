@@ -9,7 +9,9 @@ import json
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from localspec.errors import LocalspecError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 Parts = Sequence[tuple[str, str]]  # texts, each with its colour, "" for none
 
+DEBUG = "LOCALSPEC_DEBUG"  # the variable that shows tracebacks
 DELAY = 0.5  # seconds of silence before a status line appears
 RED, CYAN, DIM, PLAIN = "\x1b[31;1m", "\x1b[36;1m", "\x1b[2m", "\x1b[0m"
 
@@ -39,6 +42,27 @@ def show(error: LocalspecError) -> None:
     _write(sys.stderr, f"{_painted('error', RED)}: {visible(error.message)}\n")
     if error.hint is not None:
         _write(sys.stderr, f"\n{_painted('hint', CYAN)}: {visible(error.hint)}\n")
+
+
+def show_internal(error: BaseException) -> None:
+    """Print an error that no user should see, and how to report it."""
+    told = str(error).strip().partition("\n")[0]
+    line = f"{type(error).__name__}: {told}" if told else type(error).__name__
+    _write(sys.stderr, f"{_painted('internal error', RED)}: {visible(line)}\n")
+    again = "" if debugging() else f"Run it again with `{DEBUG}=1` for the traceback; "
+    hint = f"{again}report it with the command and `localspec doctor`"
+    _write(sys.stderr, f"\n{_painted('hint', CYAN)}: {hint}\n")
+
+
+def show_traceback() -> None:
+    """Print the traceback of the error that is handled, if the user wants to see it."""
+    if debugging():
+        say(traceback.format_exc())
+
+
+def debugging() -> bool:
+    """Return whether the user wants to see tracebacks."""
+    return bool(os.environ.get(DEBUG))
 
 
 def print_text(text: str) -> None:
@@ -91,8 +115,10 @@ def _painted(text: str, colour: str) -> str:
 
 
 def _write(out: IO[str], text: str) -> None:
-    out.write(text)
-    out.flush()
+    """Write text at once; a stderr that is full or gone loses it, and the command goes on."""
+    with suppress(OSError) if out is sys.stderr else nullcontext():
+        out.write(text)
+        out.flush()
 
 
 class Waiting:

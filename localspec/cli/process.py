@@ -1,0 +1,128 @@
+"""The process of the command: its standard streams, Ctrl-C from the first moment, and the last handler.
+
+This file imports nothing large, so that Ctrl-C during the imports of the command finds it ready.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn, cast
+
+INTERRUPTED, BROKEN_PIPE, INTERNAL_ERROR = 130, 141, 70  # exit codes
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its exit code."""
+    quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, as by nohup
+    if quiet:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    open_standard_streams()
+    output = record_stdout()
+    try:
+        from localspec.cli import app
+
+        if quiet:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        app.main()
+        code: Any = 0
+    except SystemExit as leaving:
+        code = leaving.code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BaseException as error:
+        code = 1 if output and output.caused(error) else report_internal_error(error)
+    sys.exit(flushed(code, output))
+
+
+def open_standard_streams() -> None:
+    """Open the standard streams that were closed at the start on nothing.
+
+    Otherwise the next file that is opened would get their number, and the output.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
+
+
+class RecordedOutput(io.FileIO):
+    """A file that remembers why it could not be written: Python's buffers drop that, and the text."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.fault: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write bytes; raises OSError."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.fault = error
+            raise
+
+    def caused(self, error: BaseException) -> bool:
+        """Return whether an error comes from a write that failed."""
+        return isinstance(error, OSError) and self.fault is not None and error.errno == self.fault.errno
+
+
+def record_stdout() -> RecordedOutput | None:
+    """Let stdout remember its fault; None for a terminal, and where stdout is no file of the system's."""
+    now = cast("io.TextIOWrapper", sys.stdout)
+    if now is not sys.__stdout__ or now.isatty():
+        return None
+    output = RecordedOutput(1)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(output),
+        now.encoding,
+        now.errors,
+        newline=None if os.name == "nt" else "\n",
+    )
+    return output
+
+
+def flushed(code: Any, output: RecordedOutput | None) -> Any:
+    """Write what is left for stdout, and return the exit code: never 0 if something was lost."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _drop_rest(stream)
+    fault = output.fault if output else None
+    if fault is None:
+        return code
+    if isinstance(fault, BrokenPipeError):
+        return code or BROKEN_PIPE
+    from localspec.cli import console
+    from localspec.errors import StorageError
+
+    message = f"The output cannot be written: {fault.strerror}"
+    console.show(StorageError(message, "Free some space, or write it elsewhere"))
+    return code or 1
+
+
+def report_internal_error(error: BaseException) -> int:
+    """Print an error that is not one of localspec's own, and return its exit code."""
+    from localspec.cli import console
+
+    console.show_traceback()
+    console.show_internal(error)
+    return INTERNAL_ERROR
+
+
+def _drop_rest(stream: Any) -> None:
+    """Let what a stream still holds go to nothing, so that Python does not try again at its end."""
+    with suppress(OSError, ValueError, io.UnsupportedOperation):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
