@@ -17,7 +17,7 @@ from localspec.library.download.hub_errors import hub_errors, not_cached
 from localspec.library.download.names import BlobName, Commit, RepoFile, Sha256
 from localspec.library.download.retry import RetryPolicy
 from localspec.library.download.selection import FileSelection, choose, is_complete
-from localspec.library.download.transfer import Pace, at_most, requested
+from localspec.library.download.transfer import Pace, answered, at_most, requested
 from localspec.library.locks import locked
 from localspec.library.progress import Progress
 from localspec.library.sources import Fetched, Source
@@ -247,7 +247,9 @@ def _remote_file(source: Source, listing: Listing, name: RepoFile, retry: RetryP
     if blob is None or size is None:
         metadata = retry.call(
             f"`{name}`",
-            lambda: get_hf_file_metadata(url, timeout=cache.timeout(), endpoint=cache.endpoint()),
+            lambda: answered(
+                lambda: get_hf_file_metadata(url, timeout=cache.timeout(), endpoint=cache.endpoint())
+            ),
         )
         if blob is None and metadata.etag and BlobName.is_safe(metadata.etag):
             blob = BlobName(metadata.etag)
