@@ -98,8 +98,8 @@ def requested(url: str, start: int = 0) -> Iterator[tuple[Any, Iterator[bytes]]]
 def answered(request: Callable[[], Answer]) -> Answer:
     """Call `request`, which returns once the headers of an answer have arrived; raises what it raises.
 
-    Raises NetworkError if that takes longer than ANSWER_SECONDS: a server that sends a byte of its headers
-    now and then would never be too slow for the timeout of a single read.
+    Raises NetworkError if that takes ANSWER_SECONDS, or the time that a single read may take if that is
+    longer: a server that sends a byte of its headers now and then is never too slow for a single read.
     """
     results: SimpleQueue[tuple[Answer | None, BaseException | None]] = SimpleQueue()
 
@@ -109,13 +109,12 @@ def answered(request: Callable[[], Answer]) -> Answer:
         except BaseException as error:
             results.put((None, error))
 
+    seconds = max(ANSWER_SECONDS, cache.timeout())
     threading.Thread(target=run, daemon=True).start()
     try:
-        answer, error = results.get(timeout=ANSWER_SECONDS)
+        answer, error = results.get(timeout=seconds)
     except Empty:
-        raise NetworkError(
-            f"`{cache.host()}` did not answer within {ANSWER_SECONDS:g} seconds", _ANOTHER
-        ) from None
+        raise NetworkError(f"`{cache.host()}` did not answer within {seconds:g} seconds", _ANOTHER) from None
     if error is not None:
         raise error
     return cast(Answer, answer)

@@ -193,6 +193,7 @@ def test_headers_that_arrive_byte_by_byte_are_given_up(
     hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, where: str, silent: bool
 ) -> None:
     monkeypatch.setattr(transfer, "ANSWER_SECONDS", 1.5)
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
     hub.repositories["o/m"] = {"m.gguf": DATA}
     hub.silent = silent  # about sizes, so that the first request for the file is one for its headers
     hub.instead[where] = slow_headers
