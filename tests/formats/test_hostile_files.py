@@ -297,6 +297,7 @@ def changed_tokenizer(folder: Path, **parts: Any) -> Path:
             }
         },
         {"model": {"type": "Unigram", "unk_id": 10**9, "vocab": [["a", -1.0]], "byte_fallback": False}},
+        {"model": json.loads(inputs.tokenizer())["model"] | {"unk_token": "none"}, "pre_tokenizer": None},
         {"model": 7},
         {"added_tokens": [{"id": -1}]},
     ],
