@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -220,6 +221,53 @@ def folders() -> list[Path]:
 def test_a_folder_has_few_files(folder: Path) -> None:
     files = [path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".pyc"]
     assert len(files) <= FILES
+
+
+STARTS = re.compile(
+    r"(subprocess\.(Popen|run|call|check_\w+|getoutput|getstatusoutput)"
+    r"|os\.(system|popen|fork\w*|exec\w+|spawn\w+|posix_spawn\w*|startfile)"
+    r"|asyncio\.create_subprocess_\w+|ProcessPoolExecutor|multiprocessing(\.\w+)+|pty\.\w+)"
+)
+LEAVES = re.compile(r"tempfile\.(mkstemp|mkdtemp|mktemp|NamedTemporaryFile|TemporaryDirectory)")
+
+
+def calls(source: str) -> Iterator[str]:
+    """Yield the full name of each function that a file calls."""
+    tree = list(ast.walk(ast.parse(source)))
+    full: dict[str, str] = {}
+    for node in tree:
+        start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            full |= {name.asname or name.name: start + name.name for name in node.names}
+    for node in tree:
+        if isinstance(node, ast.Call):
+            first, dot, rest = ast.unparse(node.func).partition(".")
+            yield full.get(first, first) + dot + rest
+
+
+@pytest.mark.parametrize(("room", "pattern"), [("children", STARTS), ("disk", LEAVES)])
+def test_one_room_starts_programs_and_one_makes_temporary_files(room: str, pattern: re.Pattern[str]) -> None:
+    found = {
+        module: sorted(name for name in calls(path.read_text("utf-8")) if pattern.search(name))
+        for module, path in modules()
+        if module.split(".")[1] != room
+    }
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import subprocess\nsubprocess.run(['a'])",
+        "from subprocess import Popen\nPopen(['a'])",
+        "import subprocess as sp\nsp.check_output(['a'])",
+        "import os\nos.execvp('a', ['a'])",
+        "from concurrent.futures import ProcessPoolExecutor\nProcessPoolExecutor()",
+        "import multiprocessing\nmultiprocessing.Process()",
+    ],
+)
+def test_a_start_of_a_program_is_seen(source: str) -> None:
+    assert any(map(STARTS.search, calls(source)))
 
 
 def functions() -> Iterator[tuple[str, int]]:

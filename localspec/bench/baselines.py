@@ -9,16 +9,17 @@ from __future__ import annotations
 import atexit
 import json
 import math
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from localspec import devices
 from localspec.children import replies_on_stdout
+from localspec.disk import atomic
 from localspec.errors import (
     BadValue,
     LocalspecError,
@@ -30,6 +31,9 @@ from localspec.errors import (
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.tokenizer import openvino
+
+_until_exit = ExitStack()
+atexit.register(_until_exit.close)
 
 Reply = dict[str, Any]
 Answer = Callable[[str, list[int], int, bool], Reply]  # row, prompt, tokens, whether nothing of it is cached
@@ -98,8 +102,7 @@ def _with_tokenizer(folder: str) -> str:
     """Return a folder with the model and its tokenizer's graphs, which GenAI needs for a draft model."""
     if (Path(folder) / openvino.NAMES[0]).is_file():
         return folder
-    linked = Path(tempfile.mkdtemp(prefix="localspec-"))
-    atexit.register(shutil.rmtree, linked, ignore_errors=True)
+    linked = _until_exit.enter_context(atomic.scratch(Path(tempfile.gettempdir()) / "localspec-genai"))
     for file in Path(folder).iterdir():
         if file.is_file():
             (linked / file.name).symlink_to(file.resolve())

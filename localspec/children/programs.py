@@ -57,12 +57,12 @@ def run(
     Raises OSError, and subprocess.TimeoutExpired. Any exception, such as Ctrl-C, stops the program.
     """
     stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
-    process = start(command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, **options)
-    try:
-        out, err = process.communicate(input, timeout)
-    except BaseException:
-        stop(process)
-        raise
+    with start(command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, **options) as process:
+        try:
+            out, err = process.communicate(input, timeout)
+        except BaseException:
+            stop(process)
+            raise
     return subprocess.CompletedProcess(list(command), process.returncode, out, err)
 
 

@@ -72,6 +72,7 @@ def folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def scratch(path: Path) -> Iterator[Path]:
     """Yield a new, empty folder beside `path` that is removed after the block, unless it has been renamed."""
+    _sweep_partials_of(path)
     while True:
         partial = temporary_name(path)
         partial.mkdir()

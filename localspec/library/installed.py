@@ -21,11 +21,15 @@ from localspec.library.progress import Progress
 
 
 class InstalledModels:
-    """The models below one folder. Several processes may use it at once."""
+    """The models below one folder. Several processes may use it at once.
+
+    Opening it removes what killed processes left in the folder.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.home = folder or home()
         self.models = self.home / "models"
+        atomic.sweep(self.home)
 
     def find(self, name: str) -> StoredModel | None:
         """Return the model with that name or alias, None unless all its files are present."""

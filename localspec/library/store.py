@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from localspec.disk import atomic
+from localspec.disk import in_use
 from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
@@ -17,7 +17,7 @@ from localspec.library.installed import InstalledModels
 from localspec.library.model import FORMATS, StoredModel
 from localspec.library.progress import Progress
 from localspec.library.sources import Source
-from localspec.library.verify import check_samples
+from localspec.library.verify import check, check_samples
 
 
 class Library(InstalledModels):
@@ -34,12 +34,14 @@ class Library(InstalledModels):
         DigestMismatch, StorageError, and BrokenModel or UnsupportedModel for a file that cannot be read. A
         failed import leaves nothing behind but complete parts of a download.
         """
-        atomic.sweep(self.home)
         graph: GraphMode = (
             "skip" if "openvino" not in formats else "optional" if len(formats) > 1 else "required"
         )
         model = self._resolve(name, progress, graph)
         check_samples(model)
+        if in_use.begin(self.home / "in-use", model.name):
+            progress.say(f"The machine crashed while `{model.name}` was in use: its files are checked")
+            check(model, progress)
         return self.add_graph(model, progress, graph)
 
     def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:
@@ -70,7 +72,6 @@ class Library(InstalledModels):
         BadValue if no such build is published or the model is installed in another format, and the errors of
         `resolve`.
         """
-        atomic.sweep(self.home)
         graph: GraphMode = "skip" if format in (catalogue.GGUF, catalogue.HF) else "optional"
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph, precision, format, on_size), progress)

@@ -13,7 +13,7 @@ from localspec.library import manifest, storage
 from localspec.library.importing.completeness import outside_weights
 from localspec.library.installed import InstalledModels
 from localspec.library.model import StoredModel
-from localspec.library.progress import Progress
+from localspec.library.progress import Progress, folder_bytes
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -46,6 +46,12 @@ def problems(model: StoredModel, progress: Progress) -> tuple[int, list[Problem]
     return read, wrong
 
 
+def check(model: StoredModel, progress: Progress) -> None:
+    """Compare all files of a model to their checksums; raises BrokenModel for the first that is wrong."""
+    for problem in problems(model, progress)[1]:
+        raise _broken(model, problem)
+
+
 def check_samples(model: StoredModel) -> None:
     """Compare the sampled digests of a model's files; raises BrokenModel for a file that has changed.
 
@@ -54,10 +60,14 @@ def check_samples(model: StoredModel) -> None:
     for file, size, _, sample in _expected(model):
         what = _wrong_size(file, size) or (sample and _wrong_sample(file, sample))
         if what:
-            raise BrokenModel(
-                f"`{file}` {what}",
-                f"See `localspec verify {model.name}`; `localspec rm {model.name}`, then get it again",
-            )
+            raise _broken(model, Problem(file, what))
+
+
+def _broken(model: StoredModel, problem: Problem) -> BrokenModel:
+    return BrokenModel(
+        f"`{problem.file}` {problem.what}",
+        f"See `localspec verify {model.name}`; `localspec rm {model.name}`, then get it again",
+    )
 
 
 def unreadable(library: InstalledModels) -> list[Path]:
@@ -66,6 +76,11 @@ def unreadable(library: InstalledModels) -> list[Path]:
         return []
     folders = sorted(path for path in library.models.iterdir() if path.is_dir())
     return [path for path in folders if not path.name.startswith(".") and manifest.read(path) is None]
+
+
+def unfinished_bytes(home: Path) -> int:
+    """Return the bytes below the folder `home` of interrupted downloads and builds, which can be resumed."""
+    return sum(folder_bytes(home / name) for name in ("downloads", "building"))
 
 
 def disk_usage(model: StoredModel, home: Path) -> tuple[int, int]:

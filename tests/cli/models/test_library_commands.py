@@ -387,3 +387,10 @@ def test_an_incomplete_model_can_be_removed(with_small: Localspec) -> None:
     (folder(with_small, "small") / BIN).unlink()
     assert with_small.run("rm", "small", "--json").values["freed"] > 0
     assert with_small.names() == set()
+
+
+def test_interrupted_downloads_are_counted(with_small: Localspec) -> None:
+    parts = with_small.home / "downloads" / "other" / ".parts-0"
+    parts.mkdir(parents=True)
+    (parts / "001-a").write_bytes(bytes(3_000_000))
+    assert f"Interrupted downloads and builds in {with_small.home}: 3.0 MB\n" in with_small.run("list").err
