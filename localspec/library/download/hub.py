@@ -93,7 +93,7 @@ def fetch(
     expected = digest or str(listing.digests.get(file, ""))
     actual = checked.get(file) or storage.digest_of(folder / file, progress, f"Checking {Path(file).name}")
     if expected and actual != expected:
-        cache.remove_file(source, folder / file, listing.blobs.get(file))
+        cache.remove_file(source, folder / file, listing.blobs.get(file), actual)
         raise resume.mismatch(file, f"sha256 {actual[:12]}…", f"{expected[:12]}…")
     return Fetched("gguf", folder / file, pinned, digest=actual, expected=expected)
 
