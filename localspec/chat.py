@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.core.sampler import Sampling
@@ -230,7 +231,7 @@ class Chat:
         """Return the prompt for the next answer."""
         if self._template is None:
             return self.runtime.encode("".join(str(message["content"]) for message in messages), raw=True)
-        return self.runtime.encode(self._template.render(messages, **self._told()), raw=False)
+        return self.runtime.model.encode_chat(messages, render=partial(self._template.render, **self._told()))
 
     def _told(self) -> dict[str, Any]:
         return {} if self._thinking is None else {THINKING: self._thinking}

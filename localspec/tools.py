@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
 
 ALTERNATIVES = "x-alternatives"  # in a schema for a grammar: the schemas of which one must match
 SUBSTRING_OF = "x-substring-of"  # and a text of which the value must be a substring
-Access = Literal["none", "read", "write", "run", "fetch"]
+Access = Literal["none", "read", "write", "run", "fetch", "local"]  # local: fetch from one's own networks
 Properties = Mapping[str, Mapping[str, Any]]  # the schema of each argument
 
 _ARGUMENTS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
@@ -37,7 +37,9 @@ class Tool:
     `parameters` is the JSON schema of the arguments; `run` takes them by name and returns the result.
     `access` is the permission that a call needs, and `preview` returns a text, a diff or a command that shows
     what a call would do. `argument_constraints` returns the schemas of the arguments that can be right at the
-    moment, with SUBSTRING_OF for a substring of a text; an empty list constrains nothing.
+    moment, with SUBSTRING_OF for a substring of a text; an empty list constrains nothing. `permissions`
+    yields the permissions of a call one after the other, each with its preview, in place of `access` and
+    `preview`: the next one is asked for once the one before it is given.
     """
 
     name: str
@@ -47,6 +49,14 @@ class Tool:
     access: Access = "none"
     preview: Callable[..., str] | None = None
     argument_constraints: Callable[[], Sequence[Properties]] | None = None
+    permissions: Callable[..., Iterator[tuple[Access, str]]] | None = None
+
+    def needed(self, arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
+        """Yield each permission that a call needs, with its preview, "" without one."""
+        if self.permissions:
+            yield from self.permissions(**arguments)
+        else:
+            yield self.access, self.preview(**arguments) if self.preview else ""
 
     @property
     def schema(self) -> dict[str, Any]:

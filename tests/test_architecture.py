@@ -283,3 +283,41 @@ def test_functions_are_short() -> None:
     assert {name: count for name, count in functions() if count > LINES} == {}
     assert lines[len(lines) // 2] <= 7
     assert lines[len(lines) * 9 // 10] <= 20
+
+
+# The one way to a person, and two others: the bar that cli/progress.py wraps, and lines for another process.
+PRINTERS = {"localspec.cli.console", "localspec.library.progress", "localspec.runtime.engine_race"}
+PRINTING = re.compile(
+    r"print|(typer|click)\.(echo|secho|confirm|prompt|echo_via_pager)|sys\.(__)?(stdout|stderr)(__)?\.(buffer\.)?"
+    r"(write|writelines)|rich\.print|input"
+)
+
+
+def printing(source: str) -> list[str]:
+    """Return the calls of a file that print; a question of `input` has its text printed by it."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [
+        ast.unparse(call)
+        for call in calls
+        if PRINTING.fullmatch(name := ast.unparse(call.func)) and (name != "input" or call.args)
+    ]
+
+
+@pytest.mark.parametrize(("module", "path"), [pytest.param(*found, id=found[0]) for found in modules()])
+def test_all_printing_goes_through_the_console(module: str, path: Path) -> None:
+    source = path.read_text("utf-8")
+    assert module in PRINTERS or printing(source) == []
+    wraps = module in ("localspec.cli.progress", "localspec.library")
+    assert wraps or not re.search(r"from localspec\.library(\.progress)? import .*\bTerminal\b", source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("print(1)", "import sys\nsys.stderr.write('a')", "typer.echo(1)"),
+        *("input('name: ')", "sys.stdout.buffer.write(b'')"),
+    ],
+)
+def test_printing_is_seen(source: str) -> None:
+    assert len(printing(source)) == 1
+    assert printing("console.print_text('print(1)')\nout.write('a')\ninput()") == []

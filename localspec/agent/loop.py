@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
 from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
+from localspec.output.visible import visible
 from localspec.runtime.generation import Runtime
 from localspec.tools import Tool, ToolFailed, tool
 
@@ -149,9 +151,9 @@ class Agent:
         """Return the prompt of the next answer; the oldest results are dropped until it fits."""
         context = self.runtime.engine.context
         min_room = min(self._max_tokens, context // 8)
+        render = partial(self._tool_format.render, self._template.render)
         while True:
-            text = self._tool_format.render(self._template.render, self.messages, self._schemas)
-            prompt = self.runtime.encode(text, raw=False)
+            prompt = self.runtime.model.encode_chat(self.messages, self._schemas, render)
             if len(prompt) + min_room <= context:
                 return prompt
             oldest = self._oldest_result()
@@ -199,7 +201,7 @@ class Agent:
             text, failed = format_error(error), True
         except (Exception, SystemExit) as error:  # a tool is foreign code and may raise anything
             text, failed = f"error: {type(error).__name__}: {error}", True
-        text = shortened(text.encode("utf-8", "replace").decode())  # file names may be invalid UTF-8
+        text = shortened(visible(text))
         return ToolResultEvent(call, text, failed, allowed, perf_counter() - started)
 
     def _tool(self, call: Call) -> Tool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from localspec.errors import UnknownName
@@ -22,6 +23,8 @@ class NotAllowed(ToolFailed):
 class Permission:
     """Allows calls by their kind of access, asks about the others, and remembers an `always` for a tool.
 
+    An `always` covers one kind of access of the tool.
+
     Without `ask`, calls that are not allowed beforehand are refused.
     """
 
@@ -31,21 +34,24 @@ class Permission:
             if kind not in KINDS:
                 raise UnknownName(f"Unknown access `{kind}`", kind, KINDS)
         self._allowed = {"none", *allowed}
-        self._always: set[str] = set()
+        self._always: set[tuple[str, str]] = set()
         self._ask = ask
 
     def check(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         """Raise NotAllowed for a call that is refused, ToolFailed for one that cannot work."""
-        preview = tool.preview(**arguments) if tool.preview else ""
-        if tool.access in self._allowed or tool.name in self._always:
+        for access, preview in tool.needed(arguments):
+            self._check(replace(tool, access=access), preview or format_whole_call(tool.name, arguments))
+
+    def _check(self, tool: Tool, preview: str) -> None:
+        if tool.access in self._allowed or (tool.name, tool.access) in self._always:
             return
         if self._ask is None:
             raise NotAllowed(f"`{tool.name}` is not allowed, and there is no terminal to ask on")
-        reply = self._ask(tool, preview or format_whole_call(tool.name, arguments))
+        reply = self._ask(tool, preview)
         if reply == "no":
             raise NotAllowed(f"The user does not allow this `{tool.name}`", "Do it another way, or ask why")
         if reply == "always":
-            self._always.add(tool.name)
+            self._always.add((tool.name, tool.access))
 
 
 def format_whole_call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from localspec import plugins
@@ -144,7 +145,8 @@ class _Answerer:
             )
         name = tool_format_of(template.with_tools or template.source)
         tool_format = plugins.part("tool_formats", name).made_by()
-        prompt = self.runtime.encode(tool_format.render(template.render, messages, tools), raw=False)
+        render = partial(tool_format.render, template.render)
+        prompt = self.runtime.model.encode_chat(messages, tools, render)
         inside = opens_thought(self.runtime, prompt)
         token_id = self.runtime.tokenizer.token_to_id
         constraint = tool_format.grammar(tools, token_id, must=True, inside=inside)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.report import SCHEMA
+from localspec.disk import given
 from localspec.errors import BadValue
 
 SAME = ("model", "engine")
@@ -18,9 +19,9 @@ Values = dict[str, Any]
 def read_report(path: Path) -> Values:
     """Read a report; raises BadValue for a file that is not one, or has another schema."""
     try:
-        report: Values = json.loads(path.read_text("utf-8"))
+        report: Values = json.loads(given.read_text(path))
         schema = report["schema"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadValue(f"`{path}` is not a report: {error}", "Give a file that `--json` wrote") from None
     if schema != SCHEMA:
         raise BadValue(f"`{path}` has schema {schema}, not {SCHEMA}", "Measure it again")

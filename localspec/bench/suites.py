@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from localspec.disk import given
 from localspec.errors import BadValue, printable, suggestion
 
 HERE = Path(__file__)
@@ -53,20 +54,16 @@ def load(text: str) -> list[Prompt]:
                 "`spec-bench` needs its questions",
                 f"Give `spec-bench=FILE` from {SPEC_BENCH_SOURCE}",
             )
-        return list(_read(Path(place).expanduser(), SPEC_BENCH))
-    path = Path(text).expanduser()
+        return list(_read(given.path_of(place), SPEC_BENCH))
+    path = given.path_of(text)
     if not path.is_file():
         raise BadValue(f"Unknown suite or file `{text}`", suggestion(text, [*names(), SPEC_BENCH]))
     return list(_read(path, path.stem))
 
 
 def _read(path: Path, suite: str) -> Iterator[Prompt]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadValue(f"`{path}` cannot be read: {error}", "Give a text file of JSON lines") from None
     count = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(given.read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:

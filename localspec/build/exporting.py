@@ -8,7 +8,7 @@ from pathlib import Path
 from localspec import devices, plugins
 from localspec.build.pipeline import BUILT
 from localspec.children import JsonChild
-from localspec.disk import atomic
+from localspec.disk import atomic, given
 from localspec.errors import BadValue, ChildFailed, TooLittleMemory, UnsupportedModel
 from localspec.formats.model_file import count_parameters
 from localspec.library import Library, Progress, StoredModel, storage
@@ -52,7 +52,7 @@ def export(model: StoredModel, step: str, into: Path, library: Library, progress
     The folder appears only once it is complete. Raises the errors of the step, BadValue if the folder exists,
     TooLittleMemory, and ChildFailed if the process crashed.
     """
-    spec = plugins.parse("steps", step)
+    spec, into = plugins.parse("steps", step), given.path_of(into)
     if into.exists():
         raise _taken(into)
     needed, free = memory_needed(model, library, str(spec.options["to"])), devices.free_memory()

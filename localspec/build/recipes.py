@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from localspec.disk import given
 from localspec.errors import BadValue, UnknownName
 
 HERE = Path(__file__)
@@ -43,14 +44,12 @@ def names() -> list[str]:
 
 def load(text: str) -> Recipe:
     """Return a shipped recipe by its name, or the recipe in a file; raises UnknownName and BadValue."""
-    shipped, path = _folder() / f"{text}.toml", Path(text).expanduser()
-    if text in names():
-        path = shipped
-    elif not path.is_file():
+    path = _folder() / f"{text}.toml" if text in names() else given.path_of(text)
+    if not path.is_file():
         raise UnknownName(f"Unknown recipe or file `{text}`", text, names())
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Recipe)
-    except (OSError, ValueError, msgspec.ValidationError) as error:
+        return msgspec.convert(tomllib.loads(given.read_text(path)), Recipe)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise BadValue(
             f"`{path}` is not a recipe: {error}", f"See the shipped ones: {', '.join(names())}"
         ) from None

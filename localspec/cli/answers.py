@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def describe_file(file: Attached, runtime: Runtime) -> None:
     """Print the name and the size of a file that is attached to a question."""
     tokens = len(runtime.encode(file.text, raw=False))
-    line = f"{console.printable(str(file.path))}: {len(file.text):,} characters, {tokens:,} tokens"
-    console.say(console.paint(line, console.DIM))
+    line = f"{file.path}: {len(file.text):,} characters, {tokens:,} tokens"
+    console.say(line, console.DIM)
 
 
 def report(answer: Answer, chat: Chat, stats: bool) -> None:
@@ -32,7 +32,7 @@ def report(answer: Answer, chat: Chat, stats: bool) -> None:
     if runtime.drafter.note:
         console.say(runtime.drafter.note)
     if stats:
-        console.say(console.paint(format_stats_line(answer, runtime), console.DIM))
+        console.say(format_stats_line(answer, runtime), console.DIM)
 
 
 def answer_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:

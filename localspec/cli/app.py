@@ -51,7 +51,7 @@ def _print_version(requested: bool) -> None:
     if requested:
         from importlib.metadata import version
 
-        print(version("localspec"))
+        console.print_text(version("localspec"))
         raise typer.Exit
 
 

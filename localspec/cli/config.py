@@ -62,14 +62,14 @@ def config(context: typer.Context, as_json: options.AsJson = False) -> None:
         console.say(line)
     if as_json:
         values = {"file": str(settings.file), "settings": list(map(setting_values, settings.values))}
-        print(json.dumps(values, ensure_ascii=False))
+        console.print_json(values)
         return
     for number, command in enumerate(commands):
-        print("\n" * bool(number) + command)
+        console.print_text("\n" * bool(number) + command)
         for setting in settings.values:
             if setting.command == command:
                 place = setting.place.replace("`", "") or setting.source
-                print(f"  {setting.option.key:<20} {format_value(setting.value):<24} {place}")
+                console.print_text(f"  {setting.option.key:<20} {format_value(setting.value):<24} {place}")
 
 
 @app.command("path", help="Print the path of config.toml, whether it exists or not.")
@@ -77,7 +77,7 @@ def show_path() -> None:
     """Print the path of the settings file."""
     from localspec import settings
 
-    print(settings.path())
+    console.print_text(str(settings.path()))
 
 
 @app.command("set", help="Write a setting into config.toml: KEY for every command, COMMAND.KEY for one.")
@@ -100,7 +100,9 @@ def set_value(
                 f"See `localspec {command} --help`",
             ) from None
     change(table, key, parsed)
-    print(f"{join_key(table, key)} = {json.dumps(parsed, ensure_ascii=False)} in {settings.path()}")
+    console.print_text(
+        f"{join_key(table, key)} = {json.dumps(parsed, ensure_ascii=False)} in {settings.path()}"
+    )
 
 
 @app.command("unset", help="Remove a setting from config.toml.")
@@ -112,7 +114,7 @@ def unset(
 
     table, key = split_key(key)
     change(table, key, None)
-    print(f"Removed {join_key(table, key)} from {settings.path()}")
+    console.print_text(f"Removed {join_key(table, key)} from {settings.path()}")
 
 
 def change(table: str, key: str, value: Any) -> None:

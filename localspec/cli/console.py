@@ -1,22 +1,27 @@
-"""Errors, hints and statistics, written to stderr to keep stdout for data."""
+"""All that the command prints: text for people without hidden characters, and data as it is.
+
+Errors, hints and statistics go to stderr, to keep stdout for data.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 from localspec.errors import LocalspecError
+from localspec.output.visible import escaped, visible
 
 if TYPE_CHECKING:
     from rich.status import Status
 
+Parts = Sequence[tuple[str, str]]  # texts, each with its colour, "" for none
+
 DELAY = 0.5  # seconds of silence before a status line appears
 RED, CYAN, DIM, PLAIN = "\x1b[31;1m", "\x1b[36;1m", "\x1b[2m", "\x1b[0m"
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def coloured() -> bool:
@@ -24,26 +29,70 @@ def coloured() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, colour: str) -> str:
-    """Return `text` in a colour where stderr takes one."""
-    return f"{colour}{text}{PLAIN}" if coloured() else text
-
-
-def printable(text: str) -> str:
-    """Return text without the control characters that act on a terminal."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n"))
-
-
-def say(line: str) -> None:
-    """Print a line on stderr."""
-    print(line, file=sys.stderr, flush=True)
+def say(text: str, colour: str = "", end: str = "\n") -> None:
+    """Print text on stderr, in a colour where stderr takes one."""
+    _write(sys.stderr, _painted(visible(text), colour) + end)
 
 
 def show(error: LocalspecError) -> None:
     """Print an error and its hint."""
-    say(f"{paint('error', RED)}: {error.message}")
+    _write(sys.stderr, f"{_painted('error', RED)}: {visible(error.message)}\n")
     if error.hint is not None:
-        say(f"\n{paint('hint', CYAN)}: {error.hint}")
+        _write(sys.stderr, f"\n{_painted('hint', CYAN)}: {visible(error.hint)}\n")
+
+
+def print_text(text: str) -> None:
+    """Print text for people on stdout."""
+    _write(sys.stdout, visible(text) + "\n")
+
+
+def print_parts(parts: Parts) -> None:
+    """Print a line on stdout, of texts with their colours."""
+    _write(sys.stdout, _joined(parts) + "\n")
+
+
+def say_parts(parts: Parts) -> None:
+    """Print a line on stderr, of texts with their colours."""
+    _write(sys.stderr, _joined(parts) + "\n")
+
+
+def print_json(values: Any, indent: int | None = None) -> None:
+    """Print a value as JSON on stdout; hidden characters in its texts are escaped, so it stays the same."""
+    print_exact(escaped(json.dumps(values, ensure_ascii=False, indent=indent)) + "\n")
+
+
+def print_exact(text: str) -> None:
+    """Print data on stdout as it is."""
+    _write(sys.stdout, text)
+
+
+def print_answer(text: str) -> None:
+    """Print an answer on stdout: as it is into a pipe or a file, without hidden characters on a terminal."""
+    _write(sys.stdout, (visible(text) if sys.stdout.isatty() else text) + "\n")
+
+
+def confirm(question: str) -> bool:
+    """Ask on stderr, and return whether the answer is a yes; raises typer.Abort at Ctrl-C."""
+    import typer
+
+    return typer.confirm(visible(question), err=True)
+
+
+def _joined(parts: Parts) -> str:
+    befores = ["", *(text for text, _ in parts)]
+    return "".join(
+        f"{colour}{visible(text, before)}{colour and PLAIN}"
+        for before, (text, colour) in zip(befores, parts, strict=False)
+    )
+
+
+def _painted(text: str, colour: str) -> str:
+    return f"{colour}{text}{PLAIN}" if colour and coloured() else text
+
+
+def _write(out: IO[str], text: str) -> None:
+    out.write(text)
+    out.flush()
 
 
 class Waiting:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from localspec.errors import UnsupportedModel
 from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
+from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
 from localspec.formats.tokenizer.opening import open_tokenizer
 from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, flag, number, whole
 from localspec.library.manifest import Manifest
@@ -93,14 +94,24 @@ class StoredModel:
             with_tools=sources.get("tool_use"),
         )
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Return the prompt tokens for the next reply; without a chat template, the plain texts joined."""
+    def encode_chat(
+        self, messages: Messages, tools: Tools | None = None, render: Render | None = None
+    ) -> list[int]:
+        """Return the prompt tokens for the next reply; without a chat template, the plain texts joined.
+
+        `render` replaces the chat template's own rendering. The text of special tokens in messages and tools
+        stays text.
+        """
         template = self.template()
         if template is None:
-            text, first = "\n\n".join(str(message["content"]) for message in messages), self.first_tokens()
-        else:
-            text, first = template.render(messages), []
-        return [*first, *self.tokenizer().encode(text, add_special_tokens=False).ids]
+            text = "\n\n".join(str(message["content"]) for message in messages)
+            return [*self.first_tokens(), *self.tokenizer().encode(text, add_special_tokens=False).ids]
+        return self._conversation_encoder.encode(render or template.render, messages, tools)
+
+    @cached_property
+    def _conversation_encoder(self) -> ConversationEncoder:
+        sources = _template_sources(self.folder, self._tokenizer_config)
+        return ConversationEncoder(self.tokenizer(), "\n".join(sources.values()))
 
     def sampling_defaults(self) -> dict[str, Any]:
         """Return the sampling parameters of generation_config.json, empty if it has none.

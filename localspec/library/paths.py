@@ -9,12 +9,14 @@ from pathlib import Path
 from localspec.errors import BadValue
 from localspec.library import storage
 
+MAX_NAME = 200  # bytes, so that locks and temporary files can have longer names
+
 _NAME = re.compile(r"\w[\w.-]*")
 
 
 def check_name(name: str) -> None:
     """Raise BadValue for a name that cannot be a model's: it is also the name of a folder."""
-    if not _NAME.fullmatch(name) or ".." in name:
+    if not _NAME.fullmatch(name) or ".." in name or len(name.encode()) > MAX_NAME:
         raise BadValue(
             f"`{name}` cannot be a model's name",
             "Use letters, digits, `-`, `_` and `.`, starting with a letter or digit",

@@ -35,12 +35,14 @@ def storage_errors(folder: Path, needed: int = 0) -> Iterator[None]:
 
 @contextmanager
 def read_errors(path: Path) -> Iterator[None]:
-    """Turn a missing permission to read `path` into StorageError."""
+    """Turn an error of reading `path` into StorageError."""
     try:
         yield
-    except PermissionError as error:
+    except OSError as error:
+        if error.filename not in (None, str(path)):
+            raise
         raise StorageError(
-            f"`{path}` cannot be read", f"Check its permissions with `ls -l {path}`"
+            f"`{path}` cannot be read: {error.strerror}", f"Check its permissions with `ls -l {path}`"
         ) from error
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from localspec.disk import in_use
+from localspec.disk import given, in_use
 from localspec.errors import BadValue, UnknownModel, suggestion
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
@@ -48,12 +48,12 @@ class Library(InstalledModels):
         if name.startswith(("hf:", "pypi:")):
             return pull(self, request_for(Source.parse(name), graph), progress)
         if _looks_like_path(name):
-            return from_path(self, Path(name).expanduser(), progress, graph)
+            return from_path(self, given.path_of(name), progress, graph)
         if model := self.find(name):
             return model
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph), progress)
-        if name and Path(name).exists():
+        if name and given.exists(name):
             return from_path(self, Path(name), progress, graph)
         names = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
         raise UnknownModel(f"Unknown model `{name}`", suggestion(name, names))

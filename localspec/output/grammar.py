@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from localspec.core.sampler import Constraint
 from localspec.core.types import Tokens, shared_prefix
+from localspec.disk import given
 from localspec.errors import BadValue, PromptError, printable
 from localspec.output.lark import JSON_STYLE
 
@@ -134,7 +135,7 @@ def from_text(text: str, name: str) -> str:
 def read_schema(path: Path) -> str:
     """Return the grammar of a JSON schema in a file; raises BadValue if it is not one."""
     try:
-        schema = json.loads(_read_text(path))
+        schema = json.loads(given.read_text(path))
     except json.JSONDecodeError as error:
         raise BadValue(
             f"`{path}` is not JSON: {error.msg}, line {error.lineno}", "It takes a JSON schema"
@@ -144,18 +145,7 @@ def read_schema(path: Path) -> str:
 
 def read_grammar(path: Path) -> str:
     """Return the grammar in a Lark or GBNF file; raises BadValue if it is not one."""
-    return from_text(_read_text(path), str(path))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except FileNotFoundError:
-        raise BadValue(f"No such file: `{path}`", "Check the path") from None
-    except UnicodeDecodeError:
-        raise BadValue(f"`{path}` is not UTF-8 text", "Save it as UTF-8") from None
-    except OSError as error:
-        raise BadValue(f"`{path}` cannot be read: {error.strerror}", "Check the path") from None
+    return from_text(given.read_text(path), str(path))
 
 
 def _first_line(text: str) -> str:

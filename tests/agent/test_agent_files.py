@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from localspec.agent.tools import files as files_module
+from localspec.agent.tools import handles
 from localspec.agent.tools.files import (
     MAX_CONSTRAINED,
     MAX_FILES,
@@ -170,8 +175,14 @@ def test_permissions_of_a_file_are_kept(files: Files, root: Path) -> None:
     assert (root / "src" / "a.py").stat().st_mode & 0o777 == 0o750
 
 
+ALIASES = [
+    f"{name}/hooks/post-checkout"
+    for name in (".GIT", ".Git", ".g\u200cit", "GIT~1", ".git.", ".Hg", ".git::$INDEX_ALLOCATION")
+]
+
+
 @pytest.mark.parametrize(
-    "path", [".git/hooks/post-checkout", "sub/.git/config", ".", "src", "pipe", "src/a.py/b"]
+    "path", [".git/hooks/post-checkout", "sub/.git/config", ".", "src", "pipe", "src/a.py/b", *ALIASES]
 )
 def test_protected_paths_are_not_written(files: Files, root: Path, path: str) -> None:
     os.mkfifo(root / "pipe")
@@ -295,3 +306,115 @@ def test_each_tool_has_its_access(root: Path) -> None:
     found = {tool.name: (tool.access, tool.preview is not None) for tool in tools(Folder(root))}
     reads = dict.fromkeys(("read_file", "list_files", "search_files"), ("read", False))
     assert found == reads | dict.fromkeys(("write_file", "edit_file"), ("write", True))
+
+
+def test_a_link_in_place_of_the_partial_file_is_not_followed(
+    files: Files, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even under the name that the next write uses."""
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "0" * 2 * size)
+    secret = root.parent / "secret.txt"
+    for name in (f".a.py.partial-{os.getpid()}", ".localspec-0000000000000000.partial"):
+        (root / "src" / name).symlink_to(secret)
+    with pytest.raises(ToolFailed, match="File exists"):
+        files.write_file("src/a.py", "changed")
+    assert secret.read_text() == "secret\n"
+    monkeypatch.undo()
+    files.write_file("src/a.py", "changed")
+    assert secret.read_text() == "secret\n"
+    assert (root / "src" / "a.py").read_text() == "changed"
+
+
+def test_a_folder_that_becomes_a_link_leads_nowhere(files: Files, root: Path) -> None:
+    """Another program swaps a folder for a link to a folder outside while files are written and read."""
+    outside, inside, over = root.parent / "outside", root / "src", threading.Event()
+    outside.mkdir()
+    (outside / "a.py").write_text("secret\n")
+
+    def swap() -> None:
+        while not over.is_set():
+            inside.rename(root / "kept")
+            with suppress(FileExistsError):  # a write has made the folder anew
+                inside.symlink_to(outside)
+                inside.unlink()
+            while (root / "kept").exists():
+                shutil.rmtree(inside, ignore_errors=True)
+                with suppress(OSError):
+                    (root / "kept").rename(inside)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    written = 0
+    try:
+        for number in range(400):
+            with suppress(ToolFailed):
+                assert "secret" not in files.read_file("src/a.py")
+            with suppress(ToolFailed):
+                files.write_file("src/a.py", f"{number}\n")
+                written += 1
+            with suppress(ToolFailed):
+                assert ":1: secret" not in files.search_files("secret", "src")
+    finally:
+        over.set()
+        thread.join()
+    assert written
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"a.py": "secret\n"}
+
+
+def test_a_folder_swapped_between_check_and_use(
+    files: Files, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "a.py").write_text("secret\n")
+    place = Folder.place
+
+    def swapped(self: Folder, path: str) -> Path:
+        found = place(self, path)
+        if not (root / "kept").exists():
+            (root / "src").rename(root / "kept")
+            (root / "src").symlink_to(outside)
+        return found
+
+    for use in (lambda: files.write_file("src/a.py", "x"), lambda: files.read_file("src/a.py")):
+        monkeypatch.setattr(Folder, "place", swapped)
+        with pytest.raises(ToolFailed, match="Not a directory|symbolic links"):
+            use()
+        monkeypatch.undo()
+        (root / "src").unlink()
+        (root / "kept").rename(root / "src")
+    assert (outside / "a.py").read_text() == "secret\n"
+    assert len(list(outside.iterdir())) == 1
+
+
+def test_pipes_and_devices_are_not_read(files: Files, root: Path) -> None:
+    """Nor waited for, where a file becomes one after the check."""
+    os.mkfifo(root / "pipe")
+    for path in (root / "pipe", Path("/dev/zero"), Path("/dev/tty0")):
+        with pytest.raises(OSError, match="not a regular file|No such|Permission|denied"):
+            handles.read_bytes(path.parent, path, 10)
+    with pytest.raises(ToolFailed, match="There is no file"):
+        files.read_file("pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        handles.write_bytes(root, root / "pipe", b"x")
+
+
+def test_files_that_the_system_makes_up_are_read_up_to_the_limit() -> None:
+    proc = Files(Folder(Path("/proc/self")))
+    assert "Name:" in proc.read_file("status")
+    own = Path("/proc/self").resolve()
+    assert handles.read_bytes(own, own / "status", 5) == (b"Name:", 5)
+    with pytest.raises(ToolFailed, match="outside the folder"):
+        proc.read_file("exe")
+    with pytest.raises(ToolFailed):
+        proc.read_file("mem")
+    with pytest.raises(ToolFailed, match="cannot be written"):
+        proc.write_file("new", "x")
+
+
+def test_a_system_without_handles(files: Files, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "HAS_HANDLES", False)
+    files.write_file("new/b.py", "x\n")
+    files.write_file("src/a.py", "y\n")
+    assert (files.read_file("new/b.py"), files.read_file("src/a.py")) == ("x\n", "y\n")
+    assert sorted(path.name for path in root.rglob("*")) == ["a.py", "b.py", "new", "src"]

@@ -183,7 +183,7 @@ def test_the_file_of_other_clients_is_read(tmp_path: Path) -> None:
         ("", "is not JSON"),
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ("\xff", "is not JSON"),
+        ("\xff", "is not UTF-8"),
         ("[]", "has no servers"),
         ("{}", "has no servers"),
         ('{"mcpServers": []}', "has no servers"),

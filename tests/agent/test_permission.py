@@ -13,6 +13,8 @@ from localspec.agent.tools.toolbox import built_in, chosen, overview
 from localspec.errors import UnknownName
 from localspec.tools import Tool, ToolFailed, tool
 
+HERE = "this machine itself\n"
+
 
 class Somebody:
     """Gives prepared replies, and records the previews."""
@@ -56,7 +58,7 @@ def test_the_question_shows_a_preview(there: dict[str, Tool]) -> None:
     assert somebody.shown == [
         ("edit_file", "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one\n+1\n"),
         ("run_shell", "$ rm -r .\n"),
-        ("fetch_url", "GET http://localhost/\n"),
+        ("fetch_url", f"GET http://localhost/\nlocalhost is 127.0.0.1: {HERE}localhost is ::1: {HERE}"),
         ("run_python", "print(1)\n"),
     ]
 

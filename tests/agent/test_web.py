@@ -10,9 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from localspec.agent.tools import web
+from localspec.agent.permission import NotAllowed, Permission, Reply
+from localspec.agent.tools import addresses, web
 from localspec.agent.tools.files import MAX_OUTPUT
-from localspec.tools import ToolFailed
+from localspec.tools import Tool, ToolFailed
 
 PAGE = """<!doctype html><html><head><title>A title</title><style>p {color: red}</style>
 <script>document.write("<p>no</p>")</script></head><body><h1>Head</h1><p>One <b>bold</b>
@@ -66,6 +67,13 @@ class Pages(BaseHTTPRequestHandler):
             pass
 
 
+def fetch(url: str) -> str:
+    """Fetch a page as the agent does for a user who allows everything."""
+    found = web.Web()
+    list(found.permissions(url))
+    return found.fetch_url(url)
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
@@ -79,20 +87,20 @@ def site() -> Iterator[str]:
 
 
 def test_a_page_becomes_text(site: str) -> None:
-    assert web.fetch_url(f"{site}/page") == "A title\nHead\nOne bold\nword & more\na\nb\nend"
-    assert web.fetch_url(f"{site}/near") == web.fetch_url(f"{site}/page#part")
-    assert web.fetch_url(f"{site}/empty") == "(the page has no text)"
+    assert fetch(f"{site}/page") == "A title\nHead\nOne bold\nword & more\na\nb\nend"
+    assert fetch(f"{site}/near") == fetch(f"{site}/page#part")
+    assert fetch(f"{site}/empty") == "(the page has no text)"
 
 
 def test_text_is_returned_unchanged(site: str) -> None:
-    assert web.fetch_url(f"{site}/latin") == "café"
-    assert web.fetch_url(f"{site}/json") == '{"a": 1}'
-    assert web.fetch_url(f"{site}/escape") == "\ufffd]0;title\ufffd"
-    assert web.fetch_url(f"{site}/ä?q=ö") == "umlauts"
+    assert fetch(f"{site}/latin") == "café"
+    assert fetch(f"{site}/json") == '{"a": 1}'
+    assert fetch(f"{site}/escape") == "\ufffd]0;title\ufffd"
+    assert fetch(f"{site}/ä?q=ö") == "umlauts"
 
 
 def test_a_huge_page_is_shortened(site: str) -> None:
-    told = web.fetch_url(f"{site}/huge")
+    told = fetch(f"{site}/huge")
     assert told.endswith("(only the first 2,000,000 bytes)")
     assert len(told) < MAX_OUTPUT + 200
 
@@ -110,7 +118,7 @@ def test_a_huge_page_is_shortened(site: str) -> None:
 )
 def test_a_binary_file_is_an_error(site: str, path: str, said: str) -> None:
     with pytest.raises(ToolFailed, match=said):
-        web.fetch_url(f"{site}{path}")
+        fetch(f"{site}{path}")
 
 
 @pytest.mark.parametrize(
@@ -124,18 +132,20 @@ def test_a_binary_file_is_an_error(site: str, path: str, said: str) -> None:
         "http://",
         "http://a b/",
         "http://x:y/",
+        "http://user@127.0.0.1/",
+        "http://a\\@127.0.0.1/",
     ]
     + ["http://localhost\n/", "http://nothing.invalid/", "http://127.0.0.1:1/", "http://\ud800/"],
 )
 def test_an_unreachable_address(url: str) -> None:
     with pytest.raises(ToolFailed):
-        web.fetch_url(url)
+        fetch(url)
 
 
 def test_a_slow_server_times_out(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "TIMEOUT", 0.5)
     with pytest.raises(ToolFailed, match=r"0\.5 seconds"):
-        web.fetch_url(f"{site}/slow")
+        fetch(f"{site}/slow")
 
 
 def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +154,7 @@ def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(ToolFailed, match="0.5 seconds|timed out"),
     ):
-        web.fetch_url(f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        fetch(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
 def test_a_server_of_another_protocol() -> None:
@@ -159,5 +169,106 @@ def test_a_server_of_another_protocol() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(ToolFailed, match="cannot be fetched"):
-            web.fetch_url(f"http://127.0.0.1:{other.getsockname()[1]}/")
+            fetch(f"http://127.0.0.1:{other.getsockname()[1]}/")
         thread.join()
+
+
+def asked(url: str) -> list[str]:
+    """Return the kinds of permission that a call needs."""
+    return [access for access, _ in web.Web().permissions(url)]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "a.localhost", "2130706433", "0x7f.1", "0177.0.0.1", "0", "[::1]"]
+    + ["[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "10.0.0.1", "192.168.1.1", "[fc00::1]"]
+    + ["169.254.169.254", "169.254.1.1", "[fe80::1]", "100.64.0.1", "224.0.0.1", "0xa9fea9fe"],
+)
+def test_addresses_of_ones_own_networks_are_asked_about_apart(host: str) -> None:
+    assert asked(f"http://{host}:8000/x") == ["local"]
+
+
+def test_public_addresses() -> None:
+    assert asked("http://1.1.1.1/") == ["fetch"]
+    assert asked("https://[2606:4700:4700::1111]/") == ["fetch"]
+
+
+def names(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
+    """Let names mean the `answers`, one after the other; return the names that were looked up."""
+    looked_up: list[str] = []
+    real, left = socket.getaddrinfo, list(answers)
+
+    def resolve(host: str, *rest: object, **options: object) -> object:
+        if not host.endswith(".example"):
+            return real(host, *rest, **options)  # type: ignore[arg-type]
+        if options.get("flags"):
+            raise socket.gaierror
+        looked_up.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, 0)) for address in left.pop(0)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return looked_up
+
+
+def test_a_name_is_looked_up_once_the_user_has_allowed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name itself could carry text out."""
+    looked_up = names(monkeypatch, ["10.1.2.3", "1.1.1.1"])
+    asking = web.Web().permissions("http://secret.example/")
+    assert next(asking) == ("fetch", "GET http://secret.example/\n")
+    assert looked_up == []
+    access, preview = next(asking)
+    assert (access, looked_up) == ("local", ["secret.example"])
+    assert preview == "GET http://secret.example/\nsecret.example is 10.1.2.3: a private network\n"
+
+
+def test_a_name_cannot_change_its_address_after_the_question(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of names that first tells a public address and then this machine's."""
+    monkeypatch.setattr(web, "TIMEOUT", 0.5)
+    looked_up = names(monkeypatch, ["192.0.2.1"], ["127.0.0.1"])
+    found, url = web.Web(), f"http://page.example:{site.rpartition(':')[2]}/page"
+    monkeypatch.setattr(addresses, "network", lambda address: None)  # 192.0.2.1 is for tests
+    assert [access for access, _ in found.permissions(url)] == ["fetch"]
+    with pytest.raises(ToolFailed, match="cannot be fetched|did not answer"):
+        found.fetch_url(url)
+    assert looked_up == ["page.example"]
+
+
+def test_the_connection_goes_to_the_address_that_was_found(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names(monkeypatch, ["127.0.0.1"])
+    assert fetch(f"http://page.example:{site.rpartition(':')[2]}/near").startswith("A title")
+
+
+def test_nothing_is_fetched_without_a_permission(site: str) -> None:
+    found = web.Web()
+    with pytest.raises(ToolFailed, match="Nobody has allowed"):
+        found.fetch_url(f"{site}/page")
+    next(found.permissions(f"{site}/page"))  # asked, and refused
+    with pytest.raises(ToolFailed, match="Nobody has allowed"):
+        found.fetch_url(f"{site}/page")
+    list(found.permissions(f"{site}/page"))
+    found.fetch_url(f"{site}/page")
+    with pytest.raises(ToolFailed, match="Nobody has allowed"):
+        found.fetch_url(f"{site}/page")
+
+
+def test_an_always_for_the_public_network_covers_no_other() -> None:
+    shown: list[tuple[str, str]] = []
+
+    def ask(asked: Tool, preview: str) -> Reply:
+        shown.append((asked.access, preview))
+        return "always" if asked.access == "fetch" else "no"
+
+    permission, page = Permission(ask=ask), web.tools()[0]
+    for _ in range(2):
+        permission.check(page, {"url": "http://1.1.1.1/"})
+        with pytest.raises(NotAllowed):
+            permission.check(page, {"url": "http://169.254.169.254/latest"})
+    assert [access for access, _ in shown] == ["fetch", "local", "local"]
+    assert "169.254.169.254 is 169.254.169.254: the service that tells" in shown[1][1]
+    with pytest.raises(NotAllowed, match="no terminal"):
+        Permission(["read", "fetch"]).check(page, {"url": "http://127.0.0.1/"})
+    Permission(["read", "fetch", "local"]).check(page, {"url": "http://127.0.0.1/"})

@@ -96,7 +96,7 @@ def test_an_unknown_suite_is_refused(tmp_path: Path) -> None:
         ("quik", "`quick`"),
         (str(tmp_path / "empty.jsonl"), "lines such as"),
         ("spec-bench", "spec-bench=FILE"),
-        (f"spec-bench={tmp_path / 'none'}", "JSON lines"),
+        (f"spec-bench={tmp_path / 'none'}", "Check the path"),
         (str(tmp_path), ""),
     ):
         with pytest.raises(BadValue) as caught:

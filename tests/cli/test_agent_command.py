@@ -19,7 +19,11 @@ import psutil
 import pytest
 from command import COMMAND, MODEL, SECONDS, Localspec, Ran, Terminal
 
+from localspec.agent.events import ToolResultEvent
 from localspec.cli import app
+from localspec.cli.agent import display
+from localspec.output.tool_calls import Call
+from localspec.tools import Tool
 
 SERVER = Path(__file__).parents[1] / "agent" / "mcp_server.py"
 SMALL = ("--temperature", "0", "--max-tokens", "60")
@@ -261,3 +265,22 @@ def test_json_on_a_terminal_needs_a_task(localspec: Localspec, terminal: Open) -
     talk = terminal(localspec, "agent", MODEL, "--json")
     assert talk.end() == 1
     assert "`--json` needs a task" in talk.shown
+
+
+def test_the_end_of_a_long_call_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing that a call does is hidden at its end, nor by characters that move the cursor."""
+    command = "echo safe " + "x" * 5000 + "; rm -r ~"
+    line = display.format_call(Call("run_shell", {"command": command}))
+    assert line.startswith("run_shell(command='echo safe xxx")
+    assert line.endswith("xxx; rm -r ~')")
+    assert "(... 4,840 characters ...)" in line
+    result = ToolResultEvent(Call("run_shell", {}), "a" * 5000 + "the end\nb", False, True, 0.0)
+    assert "the end\n  b" in display.format_result(result)
+    monkeypatch.setattr("builtins.input", lambda: "y")
+    monkeypatch.setattr(display, "discard_input", lambda: None)
+    many = "\n".join(["$ true", *["#"] * 500, "rm -r ~\r$ true\u202e"])
+    assert display.ask_permission(Tool("run_shell", "", {}, print, "run"), many) == "yes"
+    shown = capsys.readouterr().err
+    assert "rm -r ~\ufffd$ true\ufffd\n\nAll 502 lines are above. Allow this?" in shown

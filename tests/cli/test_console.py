@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Generator
 from time import monotonic, sleep
@@ -10,9 +11,10 @@ from time import monotonic, sleep
 import pyte
 import pytest
 
-from localspec.cli import console
+from localspec.cli import console, progress
 from localspec.cli.talk.screen import PlainWriter, stream
 from localspec.core.types import Step
+from localspec.errors import LocalspecError
 
 
 class Terminal(io.StringIO):
@@ -85,3 +87,35 @@ def test_without_a_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) ->
     sleep(0.05)
     waiting.clear()
     assert stderr.getvalue() == ""
+
+
+EVIL = "a\x1b[8m\x9b2J\u202eb\u200b"
+CLEAN = "a\ufffd[8m\ufffd2J\ufffdb\ufffd"
+
+
+@pytest.mark.parametrize("colour", ["", console.DIM])
+def test_nothing_hidden_is_printed_for_people(
+    colour: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = at_terminal(monkeypatch, 60.0)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    console.say(EVIL, colour)
+    console.say_parts([(EVIL, console.CYAN)])
+    console.show(LocalspecError(EVIL, EVIL))
+    progress.Terminal().say(EVIL)
+    progress.Terminal().step(EVIL)
+    console.print_text(EVIL)
+    console.print_parts([(EVIL, colour)])
+    shown = terminal.getvalue() + capsys.readouterr().out
+    assert shown.count(CLEAN) == 8
+    for own in (console.RED, console.CYAN, console.DIM, console.PLAIN):
+        shown = shown.replace(own, "")
+    assert not set(shown) & set(EVIL) - set("ab[8m2J")
+
+
+def test_data_stays_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_answer(EVIL)
+    console.print_exact(EVIL)
+    assert capsys.readouterr().out == f"{EVIL}\n{EVIL}"
+    console.print_json({"a": EVIL})
+    assert json.loads(capsys.readouterr().out) == {"a": EVIL}

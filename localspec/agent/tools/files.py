@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import io
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated
 
+from localspec.agent.tools import handles
 from localspec.agent.tools.folder import Folder
 from localspec.tools import SUBSTRING_OF, Properties, Tool, ToolFailed, tool
 
@@ -61,7 +61,7 @@ class Files:
         first: Annotated[int, "first line, 1 for all of a file"] = 1,
     ) -> str:
         """Read a text file, from a line on."""
-        lines = _lines_of(_text(self._folder.existing(path), path))
+        lines = _lines_of(_text(self._folder, self._folder.existing(path), path))
         if first < 1:
             raise ToolFailed("`first` is a number from 1 on")
         part = lines[first - 1 : first - 1 + MAX_LINES]
@@ -79,7 +79,7 @@ class Files:
         text: Annotated[str, "all of the file's text"],
     ) -> str:
         """Write a text file, new or in place of an old one."""
-        write_text(self._folder.writable(path), text)
+        write_text(self._folder, self._folder.writable(path), text)
         return f"`{path}` has {_count_lines(_lines_of(text))} now"
 
     def edit_file(
@@ -90,7 +90,7 @@ class Files:
     ) -> str:
         """Change a file: replace a text in it by another one, or add text at its end."""
         _, after = self._edited(path, old, new)
-        write_text(self._folder.writable(path), after)
+        write_text(self._folder, self._folder.writable(path), after)
         name = renamed(old, new)
         others = self._matching_lines(self._folder.root, rf"\b{re.escape(name)}\b") if name else []
         return "\n".join(
@@ -103,7 +103,9 @@ class Files:
         if not place.exists():
             raise ToolFailed(f"There is no folder `{path}`")
         files = list(islice(self._folder.files(place), MAX_FILES + 1))
-        lines = [f"{self._folder.name(file)} ({_describe_size(file)})" for file in files[:MAX_FILES]]
+        lines = [
+            f"{self._folder.name(file)} ({_describe_size(self._folder, file)})" for file in files[:MAX_FILES]
+        ]
         more = f"(more than {MAX_FILES} files: look in one folder)" if len(files) > MAX_FILES else ""
         return "\n".join([*lines, more]).strip() or "(no files)"
 
@@ -127,7 +129,7 @@ class Files:
     def preview_write(self, path: str, text: str) -> str:
         """Return the diff of a write."""
         place = self._folder.writable(path)
-        before = _text(place, path) if place.is_file() else ""
+        before = _text(self._folder, place, path) if place.is_file() else ""
         return diff(before, text, self._folder.name(place))
 
     def preview_edit(self, path: str, old: str, new: str) -> str:
@@ -144,13 +146,13 @@ class Files:
         for number, file in enumerate(self._folder.files(self._folder.root)):
             if number == MAX_FILES:
                 return []
-            size = _text_size(file)
+            size = _text_size(self._folder, file)
             if size is None:
                 continue
             room -= size
             if room < 0:
                 return []
-            if (text := content(file)) is None:
+            if (text := content(self._folder, file)) is None:
                 continue
             part = {SUBSTRING_OF: text.replace("\r\n", "\n")}
             path = {"const": self._folder.name(file)}
@@ -160,7 +162,7 @@ class Files:
     def _edited(self, path: str, old: str, new: str) -> tuple[str, str]:
         place = self._folder.existing(path)
         self._folder.writable(path)
-        before = _text(place, path)
+        before = _text(self._folder, place, path)
         if "\r\n" in before and "\r" not in old:  # models write \n only
             old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
         if not old:
@@ -189,22 +191,23 @@ class Files:
                 yield f"(stopped after {SEARCH_TIMEOUT:g} seconds: look in one folder)"
                 return
             with suppress(ToolFailed):  # binary files
-                for number, line in enumerate(_lines_of(_text(file, file.name)), 1):
+                for number, line in enumerate(_lines_of(_text(self._folder, file, file.name)), 1):
                     if pattern.search(line):
                         yield f"{self._folder.name(file)}:{number}: {line.strip()[:MAX_MATCH_WIDTH]}"
 
 
-def content(file: Path) -> str | None:
-    """Return the text of a file, None if it is not text."""
+def content(folder: Folder, file: Path, limit: int = MAX_READ) -> str | None:
+    """Return the text of a file, None if it is not text or has more than `limit` bytes."""
     with suppress(ToolFailed):
-        return _text(file, file.name)
+        return _text(folder, file, file.name, limit)
     return None
 
 
-def _text_size(file: Path) -> int | None:
+def _text_size(folder: Folder, file: Path) -> int | None:
     """Return the size of a file in bytes, None if it looks binary or cannot be read."""
-    with suppress(OSError), file.open("rb") as source:
-        return None if b"\0" in source.read(SNIFFED) else os.fstat(source.fileno()).st_size
+    with suppress(OSError):
+        start, size = handles.read_bytes(folder.root, file, SNIFFED)
+        return None if b"\0" in start else size
     return None
 
 
@@ -230,34 +233,23 @@ def diff(before: str, after: str, path: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}\n" for line in lines)
 
 
-def write_text(place: Path, text: str) -> None:
-    """Write a file atomically, and keep its permissions."""
-    partial = place.with_name(f".{place.name}.partial-{os.getpid()}")
+def write_text(folder: Folder, place: Path, text: str) -> None:
+    """Write a file of a folder atomically, and keep its permissions; raises ToolFailed."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, "utf-8", newline="")
-        if place.exists():
-            partial.chmod(place.stat().st_mode & 0o7777)
-        partial.replace(place)
+        handles.write_bytes(folder.root, place, text.encode())
     except (OSError, UnicodeEncodeError) as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error)
         raise ToolFailed(f"`{place.name}` cannot be written: {reason}") from None
-    except BaseException:  # Ctrl-C
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
 
 
-def _text(file: Path, shown: str) -> str:
+def _text(folder: Folder, file: Path, shown: str, limit: int = MAX_READ) -> str:
     try:
-        if file.stat().st_size > MAX_READ:
-            raise ToolFailed(f"`{shown}` is too large to read: {file.stat().st_size:,} bytes")
-        with file.open(encoding="utf-8", newline="") as source:
-            return source.read()
+        data, size = handles.read_bytes(folder.root, file, limit + 1)
+        if size > limit:
+            raise ToolFailed(f"`{shown}` is too large to read: {size:,} bytes")
+        return data.decode()
     except UnicodeDecodeError:
-        raise ToolFailed(f"`{shown}` is not text: {file.stat().st_size:,} bytes of something else") from None
+        raise ToolFailed(f"`{shown}` is not text: {size:,} bytes of something else") from None
     except OSError as error:
         raise ToolFailed(f"`{shown}` cannot be read: {error.strerror}") from None
 
@@ -273,7 +265,7 @@ def _append(text: str, new: str) -> str:
     return text + ("" if not text or text.endswith("\n") else end) + new + ("" if new.endswith("\n") else end)
 
 
-def _describe_size(file: Path) -> str:
+def _describe_size(folder: Folder, file: Path) -> str:
     """Return the lines of a text file, unless it is large, and the bytes of any file."""
     try:
         size = file.stat().st_size
@@ -281,7 +273,7 @@ def _describe_size(file: Path) -> str:
         return "gone"
     if size <= MAX_COUNTED:
         with suppress(ToolFailed):
-            return f"{_count_lines(_lines_of(_text(file, file.name)))}, {size:,} bytes"
+            return f"{_count_lines(_lines_of(_text(folder, file, file.name)))}, {size:,} bytes"
     return f"{size:,} bytes"
 
 

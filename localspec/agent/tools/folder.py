@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -11,7 +12,7 @@ from pathlib import Path
 from localspec.errors import BadValue
 from localspec.tools import ToolFailed
 
-VERSION_CONTROL = {".git", ".hg", ".svn"}  # never written: programs run what is in `.git/hooks`
+VERSION_CONTROL = {".git", "git~1", ".hg", ".svn"}  # never written: programs run what is in `.git/hooks`
 SKIPPED = VERSION_CONTROL | {"__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
 MAX_SCANNED = 2000  # files
 
@@ -43,9 +44,9 @@ class Folder:
             raise ToolFailed(f"`{path}` is a folder")
         if place.exists() and not place.is_file():
             raise ToolFailed(f"`{path}` is not a file")
-        protected = VERSION_CONTROL.intersection(place.relative_to(self.root).parts)
-        if protected:
-            raise ToolFailed(f"`{path}` is in `{protected.pop()}`, which is not written by hand")
+        for part in place.relative_to(self.root).parts:
+            if _plain_name(part) in VERSION_CONTROL:
+                raise ToolFailed(f"`{path}` is in `{part}`, which is not written by hand")
         return place
 
     def existing(self, path: str) -> Path:
@@ -80,3 +81,9 @@ class Folder:
             return f"There is `{self.name(same[0])}`"
         names = ", ".join(f"`{self.name(path)}`" for path in here[:20])
         return f"There is {names}" if here else "The folder is empty"
+
+
+def _plain_name(part: str) -> str:
+    """Return a name as file systems compare it that ignore case, invisible characters or an end of dots."""
+    kept = (letter for letter in part if unicodedata.category(letter) != "Cf")
+    return "".join(kept).casefold().partition(":")[0].rstrip(". ")

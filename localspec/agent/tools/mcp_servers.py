@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 from localspec import children
 from localspec.agent.tools.files import shortened
-from localspec.agent.tools.shell import visible
+from localspec.disk import given
 from localspec.errors import BadValue, LocalspecError, MissingExtra
 from localspec.output import grammar
+from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed
 
 START_TIMEOUT = 60.0  # seconds: `npx` and `uvx` download a server the first time
@@ -40,11 +41,7 @@ def read_servers(path: Path) -> dict[str, dict[str, Any]]:
     MCP clients share this format. Raises BadValue for a file that is not like that.
     """
     try:
-        values = json.loads(path.read_text("utf-8-sig"))
-    except FileNotFoundError:
-        raise BadValue(f"No such file: `{path}`", "Check the path") from None
-    except OSError as error:
-        raise BadValue(f"`{path}` cannot be read: {error.strerror}", "Check the path") from None
+        values = json.loads(given.read_text(path))
     except (ValueError, RecursionError) as error:
         raise BadValue(f"`{path}` is not JSON: {error}", 'It looks like {"mcpServers": {...}}') from None
     servers = values.get("mcpServers", values.get("servers")) if isinstance(values, dict) else None
@@ -270,7 +267,7 @@ def _schema_and_description(listed: Any) -> tuple[dict[str, Any], str]:
 
     A schema that no grammar can express goes into the description, and the server checks the arguments.
     """
-    description = listed.description or listed.name
+    description = visible(listed.description or listed.name)
     schema = {"properties": {}, **listed.input_schema, "type": "object"}
     try:
         grammar.from_schema(schema, listed.name)

@@ -13,6 +13,7 @@ from typing import IO, Annotated
 from localspec import children
 from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.agent.tools.folder import Folder
+from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed, tool
 
 TIMEOUT = 60.0  # seconds
@@ -29,8 +30,20 @@ def tools(folder: Folder, seconds: float = TIMEOUT) -> list[Tool]:
     shell = Shell(folder, seconds)
     return [
         tool(shell.run_shell, access="run", preview=lambda command: f"$ {command}\n"),
-        tool(shell.run_python, access="run", preview=lambda code: f"{code.rstrip()}\n"),
+        tool(shell.run_python, access="run", preview=preview_python),
     ]
+
+
+def preview_python(code: str) -> str:
+    """Return a program as the user reads it; raises ToolFailed for one that is a shell command."""
+    _check_python(code)
+    return f"{code.rstrip()}\n"
+
+
+def _check_python(code: str) -> None:
+    """Raise ToolFailed for a shell command: models confuse the two tools, and the user allows Python."""
+    if _COMMAND.match(code):
+        raise ToolFailed("This is a shell command, not a Python program", "Call run_shell with it")
 
 
 class Shell:
@@ -53,8 +66,7 @@ class Shell:
         code: Annotated[str, "Python program; print what you want to know"],
     ) -> str:
         """Work something out, such as a sum: run a short Python program; return what it prints."""
-        if _COMMAND.match(code):  # models confuse the two tools
-            return self.run_shell(code)
+        _check_python(code)
         return self._run(
             children.python("-c", PROGRAM), print_last_value(code), "Correct the program and run it again"
         )
@@ -122,7 +134,7 @@ class ProgramOutput:
         missing = self._bytes - len(self._first) - len(self._last)
         gap = f"\n(... {missing:,} bytes left out ...)\n" if missing else ""
         text = (self._first + gap.encode() + self._last).decode("utf-8", "replace")
-        return visible(text.replace("\r\n", "\n")).strip("\n")
+        return visible(text).strip("\n")
 
     def _read(self) -> None:
         half = MAX_OUTPUT // 2
@@ -133,11 +145,3 @@ class ProgramOutput:
                 room = half - len(self._first)
                 self._first += part[: max(room, 0)]
                 self._last = (self._last + part[max(room, 0) :])[-half:]
-
-
-def visible(text: str) -> str:
-    """Replace invisible characters by a mark: none hides text, or acts on a terminal."""
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )

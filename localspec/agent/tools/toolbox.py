@@ -11,6 +11,7 @@ from localspec.agent.tools import files, shell, web
 from localspec.agent.tools.folder import MAX_SCANNED, Folder
 from localspec.chat import fenced
 from localspec.errors import UnknownName
+from localspec.output.visible import visible
 from localspec.tools import Tool, imported
 
 MAX_OVERVIEW = 2_000  # characters
@@ -24,7 +25,7 @@ def built_in(folder: Folder) -> list[Tool]:
 
 def overview(folder: Folder) -> str:
     """Return a description of a folder for the model: the list of its files, unless that is long."""
-    listing = files.Files(folder).list_files()
+    listing = visible(files.Files(folder).list_files())
     short = len(listing) <= MAX_OVERVIEW
     return f"The folder has:\n{listing}" if short else "The folder has many files: list_files lists them."
 
@@ -42,12 +43,8 @@ def briefed(folder: Folder, task: str, known: Sequence[Mapping[str, Any]] = ()) 
     names = []
     for file in islice(folder.files(folder.root), MAX_SCANNED):
         name = folder.name(file)
-        if (
-            name in words
-            and file.stat().st_size <= MAX_ATTACHED
-            and (text := files.content(file)) is not None
-        ):
-            parts.append(fenced(name, text))
+        if name in words and (text := files.content(folder, file, MAX_ATTACHED)) is not None:
+            parts.append(fenced(visible(name), visible(text)))
             names.append(name)
     return "\n\n".join([*parts, task]), names
 

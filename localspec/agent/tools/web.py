@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import html.parser
 import http.client
+import re
+import socket
 import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from time import monotonic
-from typing import IO, Annotated
+from typing import IO, Annotated, Any, TypeVar
 
+from localspec.agent.tools import addresses
 from localspec.agent.tools.files import shortened
-from localspec.agent.tools.shell import visible
-from localspec.tools import Tool, ToolFailed, tool
+from localspec.output.visible import visible
+from localspec.tools import Access, Tool, ToolFailed, tool
 
 TIMEOUT = 20.0  # seconds
 MAX_BYTES = 2_000_000
@@ -21,23 +26,61 @@ SAFE = "/%:=&?~#+!$,;'@()*[]"  # have a meaning in a URL, or are escaped already
 SILENT = {"script", "style", "noscript", "template", "svg"}
 BREAKS = {"p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "section", "article"}
 
+Result = TypeVar("Result")
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII)
+
 
 def tools() -> list[Tool]:
     """Return the tools that use the network."""
-    return [tool(fetch_url, access="fetch", preview=lambda url: f"GET {url}\n")]
+    web = Web()
+    return [replace(tool(web.fetch_url, access="fetch"), permissions=web.permissions)]
 
 
-def fetch_url(url: Annotated[str, "address that begins with http:// or https://"]) -> str:
-    """Fetch a page; return its text."""
-    results: list[str | Exception] = []
+class Web:
+    """Fetches pages from the addresses that the user has allowed.
 
-    def work() -> None:
+    A host is looked up once, after the user has allowed the request: its name alone could carry text out.
+    The connection goes to the address that was found, whatever the name means a moment later.
+    """
+
+    def __init__(self) -> None:
+        self._allowed: dict[str, list[str]] = {}  # addresses of hosts, for the next call
+
+    def permissions(self, url: str) -> Iterator[tuple[Access, str]]:
+        """Yield the permissions that a call needs; raises ToolFailed for a host that is not known."""
+        host = _host(url)
+        found = addresses.numeric(host)
+        if not any(map(addresses.network, found)):
+            yield "fetch", f"GET {url}\n"
+        if not (found or _uses_proxy(url, host)):
+            found = _within_time(url, lambda: addresses.resolve(host))
+        places = {address: place for address in found if (place := addresses.network(address))}
+        if places:
+            where = "".join(f"{host} is {address}: {place}\n" for address, place in places.items())
+            yield "local", f"GET {url}\n{where}"
+        self._allowed[host] = [] if _uses_proxy(url, host) and not places else found
+
+    def fetch_url(self, url: Annotated[str, "address that begins with http:// or https://"]) -> str:
+        """Fetch a page; return its text."""
+        host = _host(url)
+        if host not in self._allowed:
+            raise ToolFailed(f"Nobody has allowed `{host}`")
+        found, end = self._allowed.pop(host), monotonic() + TIMEOUT
+        return _within_time(url, lambda: _fetch_text(url, found, end))
+
+
+def _within_time(url: str, work: Callable[[], Result]) -> Result:
+    """Return the result of `work`; raises ToolFailed after TIMEOUT, and what `work` raises."""
+    results: list[Result | Exception] = []
+
+    def run() -> None:
         try:
-            results.append(_fetch_text(url, monotonic() + TIMEOUT))
+            results.append(work())
         except Exception as error:
             results.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)  # socket timeouts do not limit slow headers
+    thread = threading.Thread(target=run, daemon=True)  # socket timeouts do not limit slow headers
     thread.start()
     thread.join(TIMEOUT)
     if not results:
@@ -47,12 +90,64 @@ def fetch_url(url: Annotated[str, "address that begins with http:// or https://"
     return results[0]
 
 
-def _fetch_text(url: str, end: float) -> str:
+def _host(url: str) -> str:
+    """Return the host of an http address in ASCII; raises ToolFailed for any other address."""
     try:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise ToolFailed(f"`{url}` is not an http address")
+        parts = urllib.parse.urlsplit(_escaped(url))
+        host = parts.hostname or ""
+        port = parts.port
+    except ValueError as error:
+        raise ToolFailed(f"`{url}` is not an address: {error}") from None
+    if parts.scheme not in ("http", "https"):
+        raise ToolFailed(f"`{url}` is not an http address")
+    if not host or port == 0 or not _HOST.fullmatch(parts.netloc):
+        raise ToolFailed(f"`{url}` has no host, or a user's name before it")
+    return host
+
+
+def _uses_proxy(url: str, host: str) -> bool:
+    """Return whether a proxy fetches the page, which then looks the host up itself."""
+    scheme = urllib.parse.urlsplit(url).scheme
+    return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
+
+
+def _opener(found: Sequence[str]) -> urllib.request.OpenerDirector:
+    """Return what opens pages at the addresses `found`, or at those of a proxy if there are none."""
+
+    def connect(place: tuple[str, int], *options: Any) -> socket.socket:
+        errors: list[OSError] = []
+        for address in found:
+            try:
+                return socket.create_connection((address, place[1]), *options)
+            except OSError as error:
+                errors.append(error)
+        raise errors[0]
+
+    def made(kind: type[http.client.HTTPConnection]) -> Callable[..., http.client.HTTPConnection]:
+        def make(*arguments: Any, **options: Any) -> http.client.HTTPConnection:
+            connection = kind(*arguments, **options)
+            connection._create_connection = connect  # type: ignore[attr-defined]
+            return connection
+
+        return make
+
+    class Http(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(made(http.client.HTTPConnection), req)
+
+    class Https(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(made(http.client.HTTPSConnection), req)
+
+    if not found:
+        return urllib.request.build_opener(_SameHost)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), Http, Https, _SameHost)
+
+
+def _fetch_text(url: str, found: Sequence[str], end: float) -> str:
+    try:
         request = urllib.request.Request(_escaped(url), headers={"User-Agent": "localspec"})
-        with urllib.request.build_opener(_SameHost).open(request, timeout=TIMEOUT) as reply:
+        with _opener(found).open(request, timeout=TIMEOUT) as reply:
             kind = reply.headers.get_content_type()
             content = _read(reply, end)
             text = content[:MAX_BYTES].decode(reply.headers.get_content_charset() or "utf-8", "replace")

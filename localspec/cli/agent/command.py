@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -44,7 +43,8 @@ def agent(given: AgentOptions) -> None:
     given.check_task(task)
     from localspec.agent.tools.folder import Folder
     from localspec.agent.transcript import opened
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
     from localspec.runtime.generation import Runtime
 
     choice = given.parts()
@@ -119,7 +119,7 @@ class Worker:
         from localspec.cli.talk.entry import Entry, each_text, paths
 
         name = self.agent.runtime.model.name
-        console.say(console.paint(f"{name}. Type a task. Ctrl-C stops it, Ctrl-D leaves.", console.DIM))
+        console.say(f"{name}. Type a task. Ctrl-C stops it, Ctrl-D leaves.", console.DIM)
         entry = Entry(history, lambda line: paths(line.rpartition(" ")[2]))
         for task in filter(str.strip, each_text(entry)):
             try:
@@ -135,14 +135,14 @@ class Worker:
 
         prompt, names = toolbox.briefed(self.folder, task, self.agent.messages)
         if names:
-            console.say(console.paint(f"Files read with the task: {', '.join(names)}", console.DIM))
+            console.say(f"Files read with the task: {', '.join(names)}", console.DIM)
         self.lines = []
         self._follow(prompt, task, quiet=as_json)
         values = summary(self.agent.runtime, self.lines)
         if as_json:
-            print(json.dumps(values, ensure_ascii=False))
+            console.print_json(values)
         if self.stats:
-            console.say(console.paint(format_stats_line(values), console.DIM))
+            console.say(format_stats_line(values), console.DIM)
 
     def _follow(self, prompt: str, task: str, *, quiet: bool) -> None:
         """Run the agent and record each event; show it too unless `quiet`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from localspec.cli import console
+from localspec.output.visible import visible
 
 if TYPE_CHECKING:
     from localspec.agent.events import Event, ToolResultEvent
@@ -27,7 +29,6 @@ STOP_REASONS = {
 def show(event: Event, waiting: console.Waiting) -> None:
     """Show one event: the final answer on stdout, everything else on stderr."""
     from localspec.agent import events
-    from localspec.agent.tools.shell import visible
 
     if isinstance(event, events.WaitingEvent):
         count = event.characters
@@ -36,49 +37,50 @@ def show(event: Event, waiting: console.Waiting) -> None:
     waiting.clear()
     match event:
         case events.TextEvent(text) if text:
-            sys.stderr.write(console.paint(visible(text), console.DIM))
-            sys.stderr.flush()
+            console.say(text, console.DIM, end="")
         case events.ToolCallEvent(call):
-            console.say(console.paint(f"\N{RIGHTWARDS ARROW} {format_call(call)}", console.CYAN))
+            console.say(f"\N{RIGHTWARDS ARROW} {format_call(call)}", console.CYAN)
         case events.ToolResultEvent():
-            console.say(console.paint(format_result(event), console.RED if event.failed else console.DIM))
+            console.say(format_result(event), console.RED if event.failed else console.DIM)
         case events.DroppedResultsEvent():
             console.say("The context is full: dropped the oldest tool result from the conversation")
         case events.FinishedEvent(events.ANSWER, text):
-            print(visible(text) if sys.stdout.isatty() else text, flush=True)
+            console.print_answer(text)
         case events.FinishedEvent(reason):
             console.say(f"Stopped: {STOP_REASONS[reason]}")
 
 
 def format_call(call: Call) -> str:
-    """Return a call as one line, cut off at MAX_WIDTH."""
+    """Return a call as one line, without its middle if it is long."""
     from localspec.agent.permission import format_whole_call
-    from localspec.agent.tools.shell import visible
 
-    line = visible(format_whole_call(call.name, call.arguments))
-    return line if len(line) <= MAX_WIDTH else f"{line[:MAX_WIDTH]} ..."
+    return _without_middle(visible(format_whole_call(call.name, call.arguments)))
 
 
 def format_result(event: ToolResultEvent) -> str:
     """Return the first lines of what a tool returned."""
-    from localspec.agent.tools.shell import visible
-
     lines = visible(event.text).splitlines() or [""]
     more = f" (and {len(lines) - MAX_LINES} lines more)" if len(lines) > MAX_LINES else ""
-    return "\n".join(f"  {line[:MAX_WIDTH]}" for line in lines[:MAX_LINES]) + more
+    return "\n".join(f"  {_without_middle(line)}" for line in lines[:MAX_LINES]) + more
+
+
+def _without_middle(line: str) -> str:
+    """Return a line of at most about MAX_WIDTH characters: its beginning and its end."""
+    left_out, half = len(line) - MAX_WIDTH, MAX_WIDTH // 2
+    return line if left_out <= 0 else f"{line[:half]} (... {left_out:,} characters ...) {line[-half:]}"
 
 
 def ask_permission(tool: Tool, preview: str) -> Reply:
-    """Show what a call would do, and ask; anything but a clear yes or always is a no.
+    """Show all of what a call would do, and ask; anything but a clear yes or always is a no.
 
-    Keys pressed before the question appeared do not answer it.
+    The question has the number of lines if they may not fit on the screen. Keys pressed before the question
+    appeared do not answer it.
     """
-    from localspec.agent.tools.shell import visible
-
-    console.say(f"\n{tool.name} ({tool.access})\n{visible(preview).rstrip()}\n")
+    console.say(f"\n{tool.name} ({tool.access})\n{preview.rstrip()}\n")
+    width, height = shutil.get_terminal_size()
+    rows = sum(1 + len(line) // width for line in preview.rstrip().split("\n"))
     discard_input()
-    sys.stderr.write(QUESTION)
-    sys.stderr.flush()
+    console.say((f"All {rows} lines are above. " if rows > height - 4 else "") + QUESTION, end="")
     try:
         word = input().strip().lower()
     except EOFError:

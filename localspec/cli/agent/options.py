@@ -37,7 +37,8 @@ class AgentOptions:
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            help="Allow without asking: read, write, run or fetch; may be repeated.", show_default="read"
+            help="Allow without asking: read, write, run, fetch, local; may be repeated.",
+            show_default="read",
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything.")] = False

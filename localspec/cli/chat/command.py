@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -47,9 +46,10 @@ def chat(given: ChatOptions) -> None:
 def run(given: ChatOptions, text: str | None) -> None:
     """Load the model, then answer `text`, or hold a conversation when it is None."""
     from localspec.api import load_choice
+    from localspec.cli.progress import Terminal
     from localspec.cli.talk import attach, loop
     from localspec.cli.talk.state import Talk
-    from localspec.library import Library, Terminal
+    from localspec.library import Library
     from localspec.state.conversations import Sessions
 
     constraint = given.constraint()
@@ -112,7 +112,7 @@ def answer_once(conversation: Chat, text: str, *, stats: bool, as_json: bool) ->
         values, message = answer_values(answer, conversation.runtime), conversation.messages[-1]
         if reasoning := message.get("reasoning_content"):
             values |= {"text": message["content"], "reasoning": reasoning}
-        print(json.dumps(values, ensure_ascii=False))
+        console.print_json(values)
     else:
         out = writer(sys.stdout, markdown=False, thoughts=True)
         for _ in stream(steps, out, thinking=conversation.splitter()):

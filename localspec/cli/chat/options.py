@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import options
+from localspec.disk import given
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 
 if TYPE_CHECKING:
@@ -219,4 +220,4 @@ class ChatOptions:
 
 def is_question(word: str | None) -> bool:
     """Return whether the argument in the model's place is a question: several words, and no file."""
-    return word is not None and len(word.split()) > 1 and not Path(word).exists()
+    return word is not None and len(word.split()) > 1 and not given.exists(word)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +19,13 @@ def print_sessions(as_json: bool) -> None:
 
     sessions = Sessions(Library().home / "sessions.db").all()
     if as_json:
-        print(json.dumps([session_values(session) for session in sessions], ensure_ascii=False))
+        console.print_json([session_values(session) for session in sessions])
         return
     if not sessions:
         console.say("No conversations yet")
     for session in sessions:
         line = f"{session.name:<20} {session.updated}  {session.model:<20} {session.first}"
-        print(console.printable(line))
+        console.print_text(line)
 
 
 def session_values(session: Kept) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.cli.drafts.format_card import format_card
 from localspec.cli.drafts.prompts import read_prompts
 
@@ -29,7 +28,8 @@ def build(
     """Build the draft and print its card."""
     from localspec.build import BuildPlan, card, recipes
     from localspec.build import build as make
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
 
     loaded = recipes.load(recipe)
     plan = BuildPlan(name or loaded.name, loaded.target, loaded.source, loaded.steps, draft=loaded.draft)
@@ -44,4 +44,7 @@ def build(
         )
         built = make(plan, calibration, Library(), progress)
     values = card(built)
-    print(json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, plan.target, values))
+    if as_json:
+        console.print_json(values)
+    else:
+        console.print_text(format_card(built.name, plan.target, values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localspec.disk import given
 from localspec.errors import BadValue
 
 if TYPE_CHECKING:
@@ -18,12 +19,7 @@ def read_prompts(file: Path | None) -> list[CalibrationPrompt]:
 
     if file is None:
         return from_suite(suites.QUICK)
-    try:
-        lines = [line for line in file.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadValue(
-            f"`{file}` cannot be read: {error}", "Give a UTF-8 file with a prompt a line"
-        ) from None
+    lines = [line for line in given.read_text(file).splitlines() if line.strip()]
     if not lines:
         raise BadValue(f"`{file}` has no prompts", "Write one a line")
     if lines[0].lstrip().startswith("{"):

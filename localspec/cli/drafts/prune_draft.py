@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.cli.drafts.format_card import format_card
 from localspec.cli.drafts.prompts import read_prompts
 from localspec.errors import BadValue, UnknownName
@@ -55,7 +55,8 @@ def prune_draft(
 ) -> None:
     """Build the draft and print its card."""
     from localspec.build import BuildPlan, build, card
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
 
     library = Library()
     calibration, steps = read_prompts(prompts), steps_of(layers, vocab, bits, heal, engine)
@@ -70,7 +71,7 @@ def prune_draft(
     shown = (
         json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, target.name, values)
     )
-    print(shown)
+    console.print_text(shown)
 
 
 def steps_of(layers: str, vocab: str, bits: str, heal: str, engine: str) -> tuple[str, ...]:

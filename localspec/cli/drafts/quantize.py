@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.cli.drafts.prompts import read_prompts
 
 HELP = """Quantize a model's weights to fewer bits, as a new model of the library.
@@ -32,7 +31,8 @@ def quantize(
 ) -> None:
     """Build the model and print its card."""
     from localspec.build import BuildPlan, build, card
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
 
     calibration = read_prompts(prompts)
     settings = [f"bits={bits}", f"zero={'on' if zero else 'off'}", f"method={method}"]
@@ -45,9 +45,9 @@ def quantize(
         built = build(plan, calibration, library, progress)
     values = card(built)
     if as_json:
-        print(json.dumps(values, ensure_ascii=False))
+        console.print_json(values)
         return
-    print(
+    console.print_text(
         f"{built.name}: {values['precision']}, perplexity {values['perplexity_ratio']:.3f} times that of"
         f" {source.name} on its own answers, the same most likely token in {values['agreement']:.1%}"
     )

@@ -92,11 +92,11 @@ def bench(given: BenchOptions) -> None:
     report = measure(given, choice, prompts)
     write_files(report, given)
     if given.prints_json:
-        print(json.dumps(report, indent=1))
+        console.print_json(report, indent=1)
         return
-    print(format_table(report))
+    console.print_text(format_table(report))
     if before is not None:
-        print("\n" + comparison.format_comparison(before, report))
+        console.print_text("\n" + comparison.format_comparison(before, report))
     if not report["finished"]:
         console.say("Interrupted: this is what was measured by then")
         sys.exit(130)
@@ -106,8 +106,9 @@ def measure(given: BenchOptions, choice: Choice, prompts: list[Prompt]) -> dict[
     """Load the backends, run the benchmark and return its report."""
     from localspec.bench import runner, setup
     from localspec.bench.report import report
+    from localspec.cli.progress import Terminal
     from localspec.drafting.pass_costs import curves
-    from localspec.library import Library, Terminal
+    from localspec.library import Library
 
     drafts = given.draft or ["auto"]
     with Terminal() as progress:

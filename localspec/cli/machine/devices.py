@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.cli.sizes import format_gigabytes
 
 HELP = """Show this machine's devices, the installed engines, and the engine that would be chosen and why.
@@ -23,7 +22,10 @@ def devices(as_json: options.AsJson = False) -> None:
 
     measured = {model.name: known_costs(model) for model in Library().all()}
     values = machine.as_values() | {"measured": {name: costs for name, costs in measured.items() if costs}}
-    print(json.dumps(values, indent=2) if as_json else format_devices(values))
+    if as_json:
+        console.print_json(values, indent=2)
+    else:
+        console.print_text(format_devices(values))
 
 
 def format_devices(values: dict[str, Any]) -> str:

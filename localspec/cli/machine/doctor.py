@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.cli.sizes import format_gigabytes
 
 HELP = """Check this machine, and a model with its draft on it.
@@ -33,8 +32,9 @@ def doctor(
 ) -> None:
     """Print the results of the checks."""
     from localspec import devices
+    from localspec.cli.progress import Terminal
     from localspec.doctor import check_model
-    from localspec.library import Library, Terminal
+    from localspec.library import Library
     from localspec.runtime.choice import Choice
 
     values: dict[str, Any] = {"versions": devices.versions(), "machine": devices.as_values()}
@@ -43,7 +43,10 @@ def doctor(
         choice.check()
         with Terminal() as progress:
             values["model"] = check_model(model, choice, Library(), progress)
-    print(json.dumps(values, indent=2) if as_json else format_report(values))
+    if as_json:
+        console.print_json(values, indent=2)
+    else:
+        console.print_text(format_report(values))
     if model is not None and not values["model"]["sound"]:
         sys.exit(1)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from localspec.cli import console
 
 if TYPE_CHECKING:
     from localspec.plugins import Part
@@ -20,9 +21,11 @@ def parts(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
 
     values = {kind: [part_values(part) for part in plugins.parts(kind).values()] for kind in plugins.KINDS}
     if as_json:
-        print(json.dumps(values, indent=2))
+        console.print_json(values, indent=2)
         return
-    print("\n\n".join("\n".join([kind, *map(format_part, known)]) for kind, known in values.items()))
+    console.print_text(
+        "\n\n".join("\n".join([kind, *map(format_part, known)]) for kind, known in values.items())
+    )
 
 
 def part_values(part: Part) -> dict[str, Any]:

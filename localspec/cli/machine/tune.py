@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Any
 
@@ -27,7 +26,8 @@ def tune(
     """Search, keep the winner, and show the candidates."""
     from localspec.bench import suites
     from localspec.bench.tuning.tuner import Tuner
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
 
     prompts = [prompt for name in suite or [suites.QUICK] for prompt in suites.load(name)]
     with Terminal() as progress:
@@ -35,7 +35,10 @@ def tune(
         tuning = tuner.run()
         tuner.keep(tuning)
     values = tuning.as_values()
-    print(json.dumps(values, indent=2) if as_json else format_tuning(values))
+    if as_json:
+        console.print_json(values, indent=2)
+    else:
+        console.print_text(format_tuning(values))
     if not tuning.finished:
         console.say("Interrupted: run the same command again to continue")
         sys.exit(130)

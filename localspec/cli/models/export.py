@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from localspec.cli import console
 
 HELP = """Write a model as an OpenVINO folder, a GGUF file or a Hugging Face folder.
 
@@ -39,7 +40,8 @@ def export(
     from localspec import plugins
     from localspec.build import export as write
     from localspec.build.exporting import memory_needed
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
 
     given = {"to": to, "bits": bits, "type": type, "npu": "on" if npu else None}
     step = "export:" + ",".join(f"{name}={value}" for name, value in given.items() if value is not None)
@@ -53,8 +55,8 @@ def export(
         write(source, step, into, library, progress)
     sizes = {path.name: path.stat().st_size for path in sorted(into.iterdir())}
     if as_json:
-        print(json.dumps({"folder": str(into.resolve()), "sizes": sizes}, ensure_ascii=False))
+        console.print_json({"folder": str(into.resolve()), "sizes": sizes})
         return
-    print(into)
+    console.print_text(str(into))
     for name, size in sizes.items():
-        print(f"  {size:>15,}  {name}")
+        console.print_text(f"  {size:>15,}  {name}")

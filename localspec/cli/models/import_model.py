@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.cli.models.listing import model_row
 from localspec.cli.sizes import format_bytes
+from localspec.disk import given
 
 HELP = """Add a GGUF file, an OpenVINO folder or a Hugging Face folder to the library.
 
@@ -26,18 +26,19 @@ def import_model(
     as_json: options.AsJson = False,
 ) -> None:
     """Add the model and print its formats and sizes."""
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
     from localspec.library.importing.add_local import add_local
 
     library = Library()
     with Terminal() as progress:
-        model = add_local(library, path.expanduser(), name, progress, copy=copy)
+        model = add_local(library, given.path_of(path), name, progress, copy=copy)
     row = model_row(model, library)
     if as_json:
-        print(json.dumps(row, ensure_ascii=False))
+        console.print_json(row)
         return
     elsewhere = f", {format_bytes(row['elsewhere'])} elsewhere" if row["elsewhere"] else ""
-    print(
+    console.print_text(
         f"{model.name}: {', '.join(row['formats'])}; {format_bytes(row['bytes'])} in the library{elsewhere}"
     )
-    print(f"hint: localspec chat {model.name}")
+    console.print_text(f"hint: localspec chat {model.name}")

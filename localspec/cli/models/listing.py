@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli import console, options
@@ -37,17 +36,17 @@ def listing(as_json: options.AsJsonList = False) -> None:
         else:
             rows.append(model_row(model, library))
     if as_json:
-        print(json.dumps(rows, ensure_ascii=False))
+        console.print_json(rows)
         return
     if not known:
-        print("No models yet. Download one: localspec pull smollm2-135m")
+        console.print_text("No models yet. Download one: localspec pull smollm2-135m")
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         own, elsewhere = row["bytes"], row["elsewhere"]
         size = f"{format_bytes(own or elsewhere):>9}" + ("" if own else " elsewhere")
         target = f"draft of {row['target']}" if row["target"] else ""
         details = filter(None, [row["precision"], " ".join(row["formats"]), target])
-        print(f"{row['name']:<{width}} {size}  {'  '.join(details)}")
+        console.print_text(f"{row['name']:<{width}} {size}  {'  '.join(details)}")
 
 
 def model_row(model: StoredModel, library: Library) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli import console
 from localspec.cli.sizes import format_bytes
 from localspec.errors import BadValue
 
@@ -48,7 +48,8 @@ def pull(
     for name, value, choices in (("--precision", precision, PRECISIONS), ("--format", format, FORMATS)):
         if value is not None and value not in choices:
             raise BadValue(f"`{name}` is `{value}`", f"It takes {', '.join(choices)}")
-    from localspec.library import Library, Terminal, catalogue
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library, catalogue
 
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -62,10 +63,10 @@ def pull(
         if draft:
             pulled.append(download(library, draft, progress, None, None))
     if as_json:
-        print(json.dumps([model_values(each) for each in pulled], ensure_ascii=False))
+        console.print_json([model_values(each) for each in pulled])
         return
     for each in pulled:
-        print(f"{each.name}  {each.folder}")
+        console.print_text(f"{each.name}  {each.folder}")
 
 
 def download(

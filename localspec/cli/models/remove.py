@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localspec.cli import console
 from localspec.cli.models.show import missing_error
 from localspec.cli.sizes import format_bytes
 from localspec.errors import BadValue
@@ -28,7 +28,8 @@ def remove(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; implies --yes.")] = False,
 ) -> None:
     """Delete the model and print the size of what was freed."""
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
     from localspec.library.verify import disk_usage
 
     library = Library()
@@ -41,11 +42,11 @@ def remove(
     with Terminal() as progress:
         freed = library.remove(resolved.name, progress)
     if as_json:
-        print(json.dumps({"name": resolved.name, "freed": freed, "elsewhere": elsewhere}))
+        console.print_json({"name": resolved.name, "freed": freed, "elsewhere": elsewhere})
         return
     place = resolved.manifest.folder or resolved.manifest.weights
     remaining = f"; {format_bytes(elsewhere)} stay in {place}" if elsewhere else ""
-    print(f"Deleted {resolved.name}, {format_bytes(freed)} freed{remaining}")
+    console.print_text(f"Deleted {resolved.name}, {format_bytes(freed)} freed{remaining}")
 
 
 def confirm(model: StoredModel, library: Library, size: str) -> None:
@@ -56,5 +57,5 @@ def confirm(model: StoredModel, library: Library, size: str) -> None:
         )
     drafts = ", ".join(draft.name for draft in library.drafts_for(model))
     note = f"; it is the target of {drafts}" if drafts else ""
-    if not typer.confirm(f"Delete {model.name} ({size}){note}?", err=True):
+    if not console.confirm(f"Delete {model.name} ({size}){note}?"):
         raise typer.Exit(1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, suggestion
 
 if TYPE_CHECKING:
@@ -36,10 +34,16 @@ def show(
         raise missing_error(library, model)
     if template:
         values = template_values(resolved)
-        sys.stdout.write(json.dumps(values, ensure_ascii=False) + "\n" if as_json else values["template"])
+        if as_json:
+            console.print_json(values)
+        else:
+            console.print_exact(values["template"])
         return
     details = model_details(resolved, library)
-    print(json.dumps(details, ensure_ascii=False) if as_json else format_details(details))
+    if as_json:
+        console.print_json(details)
+    else:
+        console.print_text(format_details(details))
 
 
 def missing_error(library: Library, name: str) -> LocalspecError:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import console, options
 from localspec.cli.models.show import missing_error
 
 if TYPE_CHECKING:
@@ -24,7 +23,8 @@ def verify(
     as_json: options.AsJsonList = False,
 ) -> None:
     """Print a line for each model, with its wrong files."""
-    from localspec.library import Library, Terminal
+    from localspec.cli.progress import Terminal
+    from localspec.library import Library
     from localspec.library.manifest import FILE
     from localspec.library.verify import unreadable
 
@@ -42,9 +42,9 @@ def verify(
         for name, path in damaged.items()
     ]
     if as_json:
-        print(json.dumps(results, ensure_ascii=False))
+        console.print_json(results)
     for result in () if as_json else results:
-        print(f"{result['name']}: {format_result(result)}")
+        console.print_text(f"{result['name']}: {format_result(result)}")
     if any(result["wrong"] for result in results):
         raise typer.Exit(1)
 

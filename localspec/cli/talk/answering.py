@@ -90,8 +90,7 @@ def make_room(talk: Talk, error: ContextFull, keep: int) -> bool:
     if len(talk.chat.turns) <= keep:
         raise error
     console.say(f"{error.message}.")
-    sys.stderr.write(FULL_QUESTION)
-    sys.stderr.flush()
+    console.say(FULL_QUESTION, end="")
     try:
         word = input().strip().lower()
     except EOFError:
@@ -124,7 +123,7 @@ def summarize(talk: Talk, keep: int) -> None:
     if talk.chat.usage().used > talk.chat.runtime.engine.context * (1 - SUMMARY_ROOM):
         drop_oldest_turns(talk, keep, 0)
     _, steps = talk.chat.summarise(keep)
-    console.say(console.paint("The model's summary:", console.DIM))
+    console.say("The model's summary:", console.DIM)
     out = screen.PlainWriter(sys.stderr, safe=True)
     with no_echo():
         for _ in screen.stream(steps, out, thinking=None):

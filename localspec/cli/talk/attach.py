@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.disk import given
 from localspec.errors import PromptError
 
 MAX_BYTES = 10_000_000
@@ -58,14 +59,14 @@ def _not_text(path: Path) -> PromptError:
 
 def named(text: str) -> list[Path]:
     """Return the existing files that a text names as `@path`."""
-    mentions = (Path(quoted or plain).expanduser() for quoted, plain in _MENTION.findall(text))
-    return list(dict.fromkeys(path for path in mentions if path.is_file()))
+    words = [quoted or plain for quoted, plain in _MENTION.findall(text)]
+    return list(dict.fromkeys(Path(word).expanduser() for word in words if given.is_file(word)))
 
 
 def missing(text: str) -> list[str]:
     """Return the words after an `@` that look like a path, but name no file."""
     words = [quoted or plain for quoted, plain in _MENTION.findall(text)]
-    return [word for word in words if "/" in word and not Path(word).expanduser().is_file()]
+    return [word for word in words if "/" in word and not given.is_file(word)]
 
 
 def together(text: str, files: Sequence[Attached]) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from localspec import children
+from localspec.cli import console
 from localspec.errors import LocalspecError
 
 TIMEOUT = 5  # seconds
@@ -32,8 +33,7 @@ def copy(text: str) -> str:
                 raise LocalspecError(f"`{name}` failed: {error}", None) from None
             return name
     if sys.stdout.isatty():  # OSC 52, which works over ssh too
-        sys.stdout.write(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07")
-        sys.stdout.flush()
+        console.print_exact(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07")
         return "the terminal, if it allows that"
     raise LocalspecError("No clipboard is available", "Install `xclip` or `wl-clipboard`")
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.cli import console
 from localspec.cli.answers import format_stats_line
-from localspec.cli.console import printable
 from localspec.cli.talk import answering, clipboard
 from localspec.cli.talk.change_settings import SETTINGS, change_settings
 from localspec.errors import BadValue, PromptError, suggestion
@@ -97,7 +96,7 @@ def _draft(talk: Talk, argument: str) -> None:
 
 
 def _load(talk: Talk, model: str, choice: Choice) -> None:
-    from localspec.library import Terminal
+    from localspec.cli.progress import Terminal
     from localspec.runtime.generation import Runtime
 
     choice.check()
@@ -142,7 +141,7 @@ def _save(talk: Talk, argument: str) -> None:
 def _load_session(talk: Talk, argument: str) -> None:
     if not argument:
         for session in talk.sessions.all():
-            console.say(printable(f"  {session.name:<20} {session.updated}  {session.first}"))
+            console.say(f"  {session.name:<20} {session.updated}  {session.first}")
         return
     model, messages = talk.sessions.read(argument)
     if model != talk.model:
@@ -183,27 +182,27 @@ def _accepted(talk: Talk, argument: str) -> None:
     if not talk.steps:
         raise PromptError("There is no answer yet", None)
     stream, colours = TextStream(talk.chat.runtime.tokenizer), dict[str, str]()
-    text = []
+    parts: list[tuple[str, str]] = []
     for step in talk.steps:
         for position, token in enumerate(step.tokens):
-            piece = printable(stream.push(token))
+            piece, colour = stream.push(token), ""
             if position < step.accepted:
                 source = step.draft[position].source or talk.chat.runtime.draft_spec.name
                 colour = colours.setdefault(source, COLOURS[len(colours) % len(COLOURS)])
-                piece = _coloured(piece, colour)
-            text.append(piece)
-    print("".join(text) + printable(stream.flush()))
-    console.say("accepted draft tokens: " + (", ".join(_legend(talk, colours)) or "none"))
+                piece, colour = _coloured(piece, colour)
+            parts.append((piece, colour))
+    console.print_parts([*parts, (stream.flush(), "")])
+    console.say_parts([("accepted draft tokens: ", ""), *(_legend(talk, colours) or [("none", "")])])
 
 
-def _legend(talk: Talk, colours: dict[str, str]) -> list[str]:
+def _legend(talk: Talk, colours: dict[str, str]) -> list[tuple[str, str]]:
     """Return each source in its colour, with its counts where a drafter has several."""
     counts = talk.last_answer.stats.sources if talk.last_answer else {}
-    shown = []
+    shown: list[tuple[str, str]] = []
     for name, colour in colours.items():
         source = counts.get(name)
         numbers = f" {source.accepted} of {source.drafted}" if source else ""
-        shown.append(_coloured(f"{name}{numbers}", colour))
+        shown += [(", ", "")] * bool(shown) + [_coloured(f"{name}{numbers}", colour)]
     return shown
 
 
@@ -215,11 +214,12 @@ def print_last_messages(messages: list[dict[str, Any]]) -> None:
     """Show the last two messages of a conversation that is continued."""
     for message in messages[-2:]:
         mark = "> " if message["role"] == "user" else ""
-        console.say(console.paint(f"{mark}{printable(str(message['content']))}", console.DIM))
+        console.say(f"{mark}{message['content']}", console.DIM)
 
 
-def _coloured(text: str, colour: str) -> str:
-    return f"{colour}{text}\x1b[0m" if sys.stdout.isatty() and console.coloured() else f"[{text}]"
+def _coloured(text: str, colour: str) -> tuple[str, str]:
+    """Return a text with its colour, or in brackets where there are no colours."""
+    return (text, colour) if sys.stdout.isatty() and console.coloured() else (f"[{text}]", "")
 
 
 def _on_off(name: str, word: str) -> bool:

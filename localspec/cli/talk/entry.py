@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ MAX_COMPLETIONS = 100
 
 Complete = Callable[[str], Iterable[str]]  # the line so far -> completions of its last word
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
 
 class Entry:
     """Reads a line, or several between triple quotes.
@@ -36,7 +39,12 @@ class Entry:
     def read(self) -> str:
         """Return the typed text; raises EOFError at the end of the input, KeyboardInterrupt for Ctrl-C."""
         text = self._session.prompt(PROMPT) if self._session else _read_plain()
-        return unquoted(console.printable(text))
+        return unquoted(without_controls(text))
+
+
+def without_controls(text: str) -> str:
+    """Return typed or pasted text without control characters, which no question needs."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n"))
 
 
 def each_text(entry: Entry) -> Iterator[str]:
@@ -106,8 +114,7 @@ def _is_capable_terminal() -> bool:
 
 
 def _read_plain() -> str:
-    sys.stderr.write(PROMPT)
-    sys.stderr.flush()
+    console.say(PROMPT, end="")
     text = input()
     while unfinished(text):
         text += "\n" + input()

@@ -18,7 +18,7 @@ def begin(talk: Talk) -> None:
     """Print the model's name and the keys, then read and answer."""
     name = talk.chat.runtime.model.name
     greeting = f"{name}. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands."
-    console.say(console.paint(greeting, console.DIM))
+    console.say(greeting, console.DIM)
     if talk.chat.turns:
         commands.print_last_messages(talk.chat.messages)
     entry = Entry(talk.library.home / "history", lambda line: complete(talk, line))

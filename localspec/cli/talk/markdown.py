@@ -7,6 +7,7 @@ import shutil
 from typing import IO, TYPE_CHECKING
 
 from localspec.cli import console
+from localspec.output.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +35,7 @@ class MarkdownWriter:
         self._out = out
         self.thoughts = thoughts
         self._thinking = False
+        self._last = ""  # the character before the next piece
         self._line = ""  # the incomplete last line
         self._block = ""  # the complete lines of the current block
         self._in_list_block = False  # blank lines do not end a list
@@ -44,7 +46,8 @@ class MarkdownWriter:
 
     def push(self, piece: str, *, thought: bool = False) -> None:
         """Show a piece."""
-        piece = console.printable(piece)
+        last, self._last = self._last, piece[-1:] or self._last
+        piece = visible(piece, last)
         if thought:
             self._think(piece)
             return

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 from localspec.cli import console
 from localspec.cli.talk.markdown import MarkdownWriter
 from localspec.output.reasoning import OutputPiece, ReasoningParser
+from localspec.output.visible import visible
 
 if TYPE_CHECKING:
     from localspec.core.types import Step
@@ -39,17 +40,20 @@ class PlainWriter:
         self._safe = safe
         self._dim, self._plain = (console.DIM, console.PLAIN) if dim else ("", "")
         self._thinking = False
+        self._last = ""
 
     def push(self, piece: str, *, thought: bool = False) -> None:
         """Write a piece."""
         if thought:
             if self._aside is not None:
-                self._aside.write(f"{self._dim}{console.printable(piece)}{self._plain}")
+                self._aside.write(f"{self._dim}{visible(piece, self._last)}{self._plain}")
+                self._last = piece[-1:]
                 self._aside.flush()
                 self._thinking = True
             return
         self._stop_thinking()
-        self._out.write(console.printable(piece) if self._safe else piece)
+        self._out.write(visible(piece, self._last) if self._safe else piece)
+        self._last = piece[-1:] or self._last
         self._out.flush()
 
     def end(self) -> None:

@@ -10,6 +10,7 @@ from localspec.core.contracts import CopyingDrafter, CopyWalk
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.types import Guess, Logits, Tokens, Verdict
+from localspec.disk import given
 from localspec.drafters.suffix.automaton import Texts, Walk
 from localspec.errors import BadValue
 from localspec.plugins import Option
@@ -99,7 +100,7 @@ class SuffixDraft(CopyingDrafter):
 
 def _checked(store: str) -> Path:
     """Return the path of a store; raises BadValue for a folder."""
-    path = Path(store).expanduser()
+    path = given.path_of(store)
     if path.is_dir():
         raise BadValue(f"`store` of `suffix` is the folder `{store}`", "Give a file in it, new or existing")
     return path

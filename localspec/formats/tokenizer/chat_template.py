@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from localspec.errors import ModelError
+from localspec.formats.tokenizer import template_limits
 
 if TYPE_CHECKING:
-    from jinja2 import Template
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2 import Environment, Template
 
 ChatMessage = Mapping[str, Any]
 
@@ -56,7 +56,8 @@ class ChatTemplate:
         }
         template = self._tools_template if tools else self._plain_template
         try:
-            return template.render(values)
+            with template_limits.limited(_characters(values)):
+                return template.render(values)
         except Exception as error:  # a template may raise anything
             raise _template_error(error) from error
 
@@ -74,12 +75,23 @@ def _with_text(message: ChatMessage) -> dict[str, Any]:
     return {**message, "content": "" if message.get("content") is None else message["content"]}
 
 
-def _compiled(source: str) -> Template:
-    from jinja2 import TemplateError
+def _characters(value: Any) -> int:
+    """Return the characters of all texts in a value of JSON."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_characters, value.keys())) + sum(map(_characters, value.values()))
+    return sum(map(_characters, value)) if isinstance(value, list | tuple) else 0
 
+
+def _compiled(source: str) -> Template:
     try:
-        return _environment().from_string(source)
-    except TemplateError as error:
+        with template_limits.limited(len(source)):
+            template: Template = _environment().from_string(source)
+            return template
+    except ModelError:
+        raise
+    except Exception as error:  # deep nesting raises RecursionError, MemoryError or SyntaxError
         raise _template_error(error) from error
 
 
@@ -90,15 +102,15 @@ def _template_error(error: Exception) -> ModelError:
     )
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    """Configure Jinja as transformers' `render_jinja_template` does."""
+def _environment() -> Environment:
+    """Configure Jinja as transformers' `render_jinja_template` does, with limits."""
     from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(
+    environment: Environment = template_limits.environment_class()(
         trim_blocks=True, lstrip_blocks=True, extensions=[_generation_tag(), loopcontrols]
     )
     environment.filters["tojson"] = _to_json
+    environment.limit_filters()  # type: ignore[attr-defined]
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = _now
     return environment

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from localspec.disk import given
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, TargetText
 from localspec.errors import BadValue, MissingExtra
 from localspec.formats.files import copy_configs
@@ -49,7 +50,7 @@ class Heal(BuildStep):
         self._context = context
         self._seconds, self._device, self._rank = minutes * 60, device, rank
         self._batch, self._draft_length, self._seed = batch, draft_length, seed
-        self._trained = Path(trained).expanduser() if trained else None
+        self._trained = given.path_of(trained) if trained else None
 
     def run(self, source: Artifact, into: Path) -> Artifact:
         """Write the trained model in float16; raises MissingExtra, UnknownDevice and TooLittleMemory."""
