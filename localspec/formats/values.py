@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,7 +59,7 @@ def number(
 ) -> float:
     """Return a finite number from `least` to `most`, by the same rules as `whole`."""
     found = _found(source, key, default)
-    if type(found) not in (int, float) or not math.isfinite(found) or not least <= found <= most:
+    if type(found) not in (int, float) or not least <= found <= most:  # also false for NaN
         raise wrong(source, key, found, f"a number from {least:g} to {most:g}")
     return float(found)
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from fuzz import inputs
 
-from localspec.errors import BrokenModel, ModelError, StorageError, UnsupportedModel
+from localspec.errors import BadValue, BrokenModel, ModelError, StorageError, UnsupportedModel
 from localspec.formats.files import context_length, read_json, weight_files
 from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph import layer_split
 from localspec.formats.graph.architecture import of_folder, of_gguf
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.tokenizer import vocabulary
@@ -297,6 +298,7 @@ def changed_tokenizer(folder: Path, **parts: Any) -> Path:
             }
         },
         {"model": {"type": "Unigram", "unk_id": 10**9, "vocab": [["a", -1.0]], "byte_fallback": False}},
+        {"model": json.loads(inputs.tokenizer())["model"] | {"unk_token": "none"}, "pre_tokenizer": None},
         {"model": 7},
         {"added_tokens": [{"id": -1}]},
     ],
@@ -339,3 +341,14 @@ def test_heads_that_differ_by_layer_count_as_the_most(
     assert found.kv_bytes_per_token() == 2 * 2 * 1 * 2 * 16
     with pytest.raises(UnsupportedModel, match="`attention.head_count_kv` of .* differs by layer"):
         of_gguf(opened)
+
+
+@pytest.mark.parametrize(
+    "config", [{"text_config": [1]}, {"text_config": "x"}, {"num_hidden_layers": [7]}, {}]
+)
+def test_a_config_without_a_number_of_layers_allows_each(tmp_path: Path, config: Any) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    layer_split.check(tmp_path, 7)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"text_config": {"num_hidden_layers": 7}}))
+    with pytest.raises(BadValue, match="the model has 7 layers"):
+        layer_split.check(tmp_path, 7)

@@ -29,7 +29,6 @@ from fuzz.targets import TARGETS, check_message
 
 SECONDS = 10.0  # for one input
 BYTES = 1 << 30  # of memory, at its peak
-REPORT = 200  # inputs between two signs of life
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,8 @@ def fault(name: str, folder: Path, data: bytes) -> str | None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a panic of a native library is no Exception
-        frames = traceback.extract_tb(error.__traceback__)
+        source = error.__context__ if isinstance(error, AssertionError) and error.__context__ else error
+        frames = traceback.extract_tb(source.__traceback__)
         own = [frame for frame in frames if "/localspec/" in frame.filename] or frames
         place = f"{Path(own[-1].filename).name}:{own[-1].lineno}"
         return f"{type(error).__name__} at {place}: {str(error)[:120]!r}"
@@ -75,15 +75,18 @@ def findings(name: str, count: int, seed: int, folder: Path) -> Iterator[Finding
     seen: set[str] = set()
     for case, data in cases(name, seed, folder, 0, count):
         kind = fault(name, folder, data)
-        if kind and kind.partition(":")[0] not in seen:
-            seen.add(kind.partition(":")[0])
+        if kind and kind.partition(": ")[0] not in seen:
+            seen.add(kind.partition(": ")[0])
             yield Finding(name, case, kind, data)
 
 
-def _work(pipe: Connection, name: str, seed: int, first: int, count: int, folder: Path) -> None:
+def _work(
+    parent: Connection, pipe: Connection, name: str, seed: int, first: int, count: int, folder: Path
+) -> None:
     """Try a reader in a child process, which tells its parent what it finds and that it lives."""
     import resource
 
+    parent.close()  # so that this process ends with its parent, when nobody reads from the pipe
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # a mistake must not take the machine
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -106,29 +109,41 @@ def watched(name: str, count: int, seed: int, folder: Path) -> Iterator[Finding]
     first = 0
     seen: set[str] = set()
     while first < count:
-        receiver, sender = get_context("fork").Pipe(duplex=False)
-        child = get_context("fork").Process(target=_work, args=(sender, name, seed, first, count, folder))
-        child.start()
-        sender.close()
-        last = first
-        try:
-            while receiver.poll(2 * SECONDS):
-                last, found = receiver.recv()
-                if found and found.kind.partition(":")[0] not in seen:
-                    seen.add(found.kind.partition(":")[0])
-                    yield found
-                if last == count:
-                    break
-            reason = "hangs"
-        except EOFError:
-            child.join()
-            reason = f"crashes with exit code {child.exitcode}"
-        if last < count:
+        last, reason = first, ""
+        for last, found, reason in _reports(name, count, seed, folder, first):  # noqa: B007
+            if found and found.kind.partition(": ")[0] not in seen:
+                seen.add(found.kind.partition(": ")[0])
+                yield found
+        if reason:
             [(_, data)] = cases(name, seed, folder, last, last + 1)
             yield Finding(name, last, reason, data)
+        first = last + 1
+
+
+def _reports(
+    name: str, count: int, seed: int, folder: Path, first: int
+) -> Iterator[tuple[int, Finding | None, str]]:
+    """Yield the reports of a child process: an input, a finding, and at the end why it stopped early."""
+    fork = get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    child = fork.Process(target=_work, args=(receiver, sender, name, seed, first, count, folder))
+    child.start()
+    sender.close()
+    last = first
+    try:
+        while last < count:
+            if not receiver.poll(2 * SECONDS):
+                yield last, None, "hangs"
+                return
+            last, found = receiver.recv()
+            yield last, found, ""
+    except EOFError:
+        child.join()
+        yield last, None, f"crashes with exit code {child.exitcode}"
+    finally:
         child.kill()
         child.join()
-        first = last + 1
+        receiver.close()
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fuzz import inputs
+from fuzz import answers, inputs
 
 Read = Callable[[Path, bytes], object]  # writes the input into a folder, and reads it
 
@@ -194,6 +194,18 @@ def read_listing(folder: Path, data: bytes) -> None:
     selection.choose(Source.parse("hf:o/m"), hub.parse_listing(data, "o/m").sizes)
 
 
+def read_answer(folder: Path, data: bytes) -> None:
+    """Fetch a model whose listing is this answer."""
+    whole = answers.answer(answers.LISTING)
+    answers.fetch(folder, api=[data, whole], resolve=[answers.answer(answers.DATA)])
+
+
+def read_file_answer(folder: Path, data: bytes) -> None:
+    """Fetch a model whose file is this answer; nothing of another size or digest may stay."""
+    found = answers.fetch(folder, api=[answers.answer(answers.LISTING)], resolve=[data])
+    assert found.path.read_bytes() == answers.DATA
+
+
 def read_wheel(folder: Path, data: bytes) -> None:
     """Unpack the largest file of a wheel."""
     from localspec.library.download import packages
@@ -325,6 +337,17 @@ def read_servers(folder: Path, data: bytes) -> None:
     mcp_servers.read_servers(file_of(folder, "servers.json", data))
 
 
+def listings(folder: Path) -> list[bytes]:
+    """Return answers to the request for a listing."""
+    whole = answers.answer(answers.LISTING, "Content-Type: application/json")
+    return [whole, answers.chunked(answers.LISTING), answers.MOVED, answers.BUSY]
+
+
+def files(folder: Path) -> list[bytes]:
+    """Return answers to the request for a file."""
+    return [answers.answer(answers.DATA, 'ETag: "ab"'), answers.chunked(answers.DATA), answers.PART]
+
+
 CONFIGS = [inputs.CONFIG | changed for changed in ({}, inputs.SMOLLM3, inputs.GRANITE, inputs.PHI3)]
 CONFIGS.append(inputs.CONFIG | {"rope_scaling": inputs.LLAMA3})
 SOURCES = ("hf:o/m@refs/pr/1:Q4_K_M", "pypi:tiny-part{1..6}==1.0", "hf:o/m:a/m.gguf")
@@ -348,6 +371,8 @@ TARGETS: dict[str, Target] = {
     "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG)),
     "tokenizer": Target(read_tokenizer, lambda folder: [inputs.tokenizer()]),
     "listing": Target(read_listing, texts(inputs.LISTING)),
+    "answer": Target(read_answer, listings, binary=True),
+    "file-answer": Target(read_file_answer, files, binary=True),
     "source": Target(read_source, texts(*SOURCES)),
     "wheel": Target(read_wheel, lambda folder: [inputs.wheel()], binary=True),
     "manifest": Target(read_manifest, texts(inputs.MANIFEST)),

@@ -14,12 +14,13 @@ from fuzz.targets import TARGETS, Read, Target
 from localspec.errors import BrokenModel
 
 COUNT = 300
+FEWER = {"answer": 60, "file-answer": 60}  # each needs a connection or several
 WITH_FAULTS = {"manifest", "settings", "answers", "conversations", "recipe"}  # readers.py lists them
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS.keys() - WITH_FAULTS))
 def test_a_damaged_input_is_read_or_refused(name: str, tmp_path: Path) -> None:
-    assert [(found.case, found.kind) for found in findings(name, COUNT, 0, tmp_path)] == []
+    assert [(found.case, found.kind) for found in findings(name, FEWER.get(name, COUNT), 0, tmp_path)] == []
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -27,8 +27,9 @@ def check(model: Path, layer: int) -> None:
     else:
         config = model / "config.json"
         values = read_json(config) if config.is_file() else {}
-        layers = (values.get("text_config") or values).get("num_hidden_layers")
-    if isinstance(layers, int) and layer >= layers:
+        inner = values.get("text_config")
+        layers = (inner if isinstance(inner, dict) else values).get("num_hidden_layers")
+    if type(layers) is int and layer >= layers:
         raise no_such_layer(layer, layers)
 
 

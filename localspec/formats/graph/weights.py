@@ -231,6 +231,7 @@ JOINED = {  # a matrix -> the one that holds it in some families, and its place 
     "ffn_gate": ("ffn_gate_up", 0),
     "ffn_up": ("ffn_gate_up", 1),
 }
+GGUF_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", re.ASCII)
 HF_NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -255,7 +256,7 @@ HF_NAMES = {
 
 def hf_name(name: str) -> str:
     """Return Hugging Face's name of a tensor."""
-    match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
+    match = GGUF_NAME.fullmatch(name)
     assert match is not None, name
     layer, part, suffix = match.groups()
     prefix = "" if layer is None else f"model.layers.{layer}."

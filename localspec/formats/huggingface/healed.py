@@ -39,7 +39,7 @@ def load(model: Any, layers: Sequence[int] | None, file: Path) -> None:
         if saved != expected:
             raise BrokenModel(f"`{file}` holds the layers {saved}, expected {expected}")
         keys = model.load_state_dict(load_file(file), strict=False)
-    except (OSError, SafetensorError, RuntimeError) as error:
+    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise BrokenModel(f"`{file}` cannot be read: {first_line(error)}") from None
     missing = [name for name in keys.missing_keys if LAYERS in name]
     if missing or keys.unexpected_keys:

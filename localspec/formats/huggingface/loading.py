@@ -5,6 +5,7 @@ Nothing is downloaded and no code of a model is run. The weights of a GGUF file 
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,13 +17,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from localspec.errors import BrokenModel, MissingExtra, UnsupportedModel
+from localspec.errors import BrokenModel, LocalspecError, MissingExtra, UnsupportedModel, printable
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.architecture import LLAMA_LIKE, Architecture, of_gguf
-from localspec.formats.graph.weights import HF_NAMES, GgufWeights
+from localspec.formats.graph.weights import GGUF_NAME, HF_NAMES, GgufWeights, hf_name
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.huggingface.torch_devices import check_memory
+from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, MAX_WIDTH, Values, number, whole
 
+PACKED = 16  # weights that a stored number holds at most
 ROTARY = "inv_freq"  # the only buffers of the families that GGUF files are loaded for
 
 _loaded: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
@@ -71,10 +74,10 @@ def _keep_layers(path: Path, model: Any, kept: Sequence[int]) -> None:
     if not isinstance(layers, torch.nn.ModuleList):
         raise UnsupportedModel(f"`{path}` has no list of layers to remove some from")
     model.base_model.layers = torch.nn.ModuleList(layers[layer] for layer in kept)
-    for number, layer in enumerate(model.base_model.layers):
+    for place, layer in enumerate(model.base_model.layers):
         for module in layer.modules():
             if hasattr(module, "layer_idx"):  # its index in the KV cache
-                module.layer_idx = number
+                module.layer_idx = place
     model.config.num_hidden_layers = len(kept)
     types = getattr(model.config, "layer_types", None)
     if types:
@@ -104,7 +107,7 @@ def check_extra() -> None:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, without its full stop."""
-    return str(error).strip().split("\n")[0].rstrip(".")
+    return printable(str(error).strip().split("\n")[0].rstrip("."), 300)
 
 
 def _load(path: Path, dtype: Any) -> Any:
@@ -118,13 +121,18 @@ def _from_folder(path: Path, dtype: Any) -> Any:
 
     release = [int(part) for part in transformers.__version__.split(".")[:2]]
     options = {"dtype" if release >= [4, 56] else "torch_dtype": dtype}
+    options |= {"local_files_only": True, "trust_remote_code": False}
     try:
+        config = transformers.AutoConfig.from_pretrained(path, **options)
+        _check_sizes(folder, Values(path / "config.json", config.to_dict()))  # with the library's defaults
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
+            path, config=config, output_loading_info=True, **options
         )
-    except (SafetensorError, OSError, RuntimeError) as error:
+    except LocalspecError:
+        raise
+    except (SafetensorError, OSError, RuntimeError) as error:  # RecursionError included
         raise BrokenModel(f"`{path}` cannot be loaded: {first_line(error)}", "Download it again") from None
-    except (ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
+    except Exception as error:  # the library raises nothing narrower for a config that it cannot use
         raise UnsupportedModel(
             f"`{path}` is a `{folder.architecture}` model, which transformers {transformers.__version__} "
             f"cannot load: {first_line(error)}",
@@ -134,6 +142,29 @@ def _from_folder(path: Path, dtype: Any) -> Any:
     if missing:
         raise BrokenModel(f"`{path}` has no tensor `{missing[0]}`", "Download it again")
     return model
+
+
+def _check_sizes(folder: SafetensorsFolder, config: Values) -> None:
+    """Raise BrokenModel for a config of a far larger model than the tensors: all of it would be allocated."""
+    stored = sum(math.prod(info.shape) for info in folder.tensors.values())
+    most = stored * (PACKED if folder.value("quantization_config") else 2)
+    width, layers = _size(config, "hidden_size"), _size(config, "num_hidden_layers", MAX_LAYERS)
+    heads = _size(config, "num_attention_heads") * _size(config, "head_dim")
+    for key, values in (
+        ("vocab_size", width * _size(config, "vocab_size", MAX_TOKENS)),
+        ("intermediate_size", width * layers * _size(config, "intermediate_size")),
+        ("head_dim", width * layers * heads),
+    ):
+        if values > most:
+            raise BrokenModel(
+                f"`{key}` of `{folder.path}` stands for {values:,} weights and its files have {stored:,}",
+                "Download it again",
+            )
+
+
+def _size(config: Values, key: str, most: int = MAX_WIDTH) -> int:
+    """Return a size that a config gives; 1, which allows everything, if it gives none or one by layer."""
+    return 1 if isinstance(config.value(key), list) else whole(config, key, 1, most=most)
 
 
 def _from_gguf(path: Path, dtype: Any) -> Any:
@@ -183,7 +214,7 @@ def _empty(file: GgufFile, shape: Architecture, weights: GgufWeights) -> Any:
         head_dim=shape.head_width,
         max_position_embeddings=shape.context,
         rms_norm_eps=shape.epsilon,
-        rope_theta=float(file.value("rope.freq_base", 10000.0)),
+        rope_theta=number(file, "rope.freq_base", 10000.0),
         tie_word_embeddings=not weights.has("output.weight"),
         attention_bias=shape.family != "qwen2" and weights.has("blk.0.attn_q.bias"),
         sliding_window=None,
@@ -217,16 +248,14 @@ def _set_rotary(model: Any, frequencies: Any) -> None:
 
 def _hf_name(name: str) -> str:
     """Return Hugging Face's name of a tensor, or the name itself if it is unknown."""
-    *layer, part, suffix = name.split(".")
-    if part not in HF_NAMES:
-        return name
-    return f"model.layers.{layer[1]}.{HF_NAMES[part]}.{suffix}" if layer else f"{HF_NAMES[part]}.{suffix}"
+    match = GGUF_NAME.fullmatch(name)
+    return hf_name(name) if match and match[2] in HF_NAMES else name
 
 
 def _wrong_tensors(path: Path, missing: list[str], unknown: list[str]) -> Exception:
     if missing:
         return BrokenModel(f"`{path}` has no tensor for `{missing[0]}`", "Download it again")
     return UnsupportedModel(
-        f"`{path}` has the tensor `{unknown[0]}`, which this family does not have",
+        f"`{path}` has the tensor `{printable(unknown[0])}`, which this family does not have",
         "Choose another engine: `localspec parts engines`",
     )

@@ -14,6 +14,7 @@ from localspec.formats.values import MAX_TOKENS
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+UNKNOWN = "\ue000"  # a character for private use, which no vocabulary has
 HINT = "Download the model again"
 
 
@@ -29,7 +30,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_str(content)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        for text in ("", "a"):  # a part that refers to a missing token fails only now
+        for text in ("", "a", UNKNOWN):  # a part that refers to a missing token fails only now
             tokenizer.encode(text)
         return tokenizer
 

@@ -19,6 +19,7 @@ from localspec.disk import atomic
 from localspec.errors import StorageError
 from localspec.library import storage
 from localspec.library.download.names import MAX_PART, BlobName, Commit
+from localspec.library.progress import Silent
 from localspec.library.sources import Source
 
 TIMEOUT = 10.0  # seconds
@@ -119,17 +120,19 @@ def link(blob: Path, name: Path) -> None:
         shutil.copyfileobj(content, copy, storage.CHUNK_BYTES)
 
 
-def remove_file(source: Source, file: Path, name: BlobName | None) -> None:
+def remove_file(source: Source, file: Path, name: BlobName | None, digest: str) -> None:
     """Delete a file of a snapshot and its blob, so that neither is used again.
 
-    A link that leads out of the repository's blobs is deleted, and the file that it leads to stays.
+    A link that leads out of the repository's blobs is deleted, and the file that it leads to stays. So does
+    the blob `name`, as the hub calls it, unless it has the `digest` of the file: then it is a copy.
     """
     content = file.resolve()
     if content.parent == (repository(source) / "blobs").resolve():
         content.unlink(missing_ok=True)
     file.unlink(missing_ok=True)
-    if name is not None:
-        blob(source, name).unlink(missing_ok=True)
+    copy = blob(source, name) if name else file
+    if copy.is_file() and storage.digest_of(copy, Silent()) == digest:
+        copy.unlink()
 
 
 def shares_disk_with(path: Path) -> bool:

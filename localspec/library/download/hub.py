@@ -17,7 +17,7 @@ from localspec.library.download.hub_errors import hub_errors, not_cached
 from localspec.library.download.names import BlobName, Commit, RepoFile, Sha256
 from localspec.library.download.retry import RetryPolicy
 from localspec.library.download.selection import FileSelection, choose, is_complete
-from localspec.library.download.transfer import Pace, at_most, requested
+from localspec.library.download.transfer import Pace, answered, at_most, requested
 from localspec.library.locks import locked
 from localspec.library.progress import Progress
 from localspec.library.sources import Fetched, Source
@@ -93,7 +93,7 @@ def fetch(
     expected = digest or str(listing.digests.get(file, ""))
     actual = checked.get(file) or storage.digest_of(folder / file, progress, f"Checking {Path(file).name}")
     if expected and actual != expected:
-        cache.remove_file(source, folder / file, listing.blobs.get(file))
+        cache.remove_file(source, folder / file, listing.blobs.get(file), actual)
         raise resume.mismatch(file, f"sha256 {actual[:12]}…", f"{expected[:12]}…")
     return Fetched("gguf", folder / file, pinned, digest=actual, expected=expected)
 
@@ -247,7 +247,9 @@ def _remote_file(source: Source, listing: Listing, name: RepoFile, retry: RetryP
     if blob is None or size is None:
         metadata = retry.call(
             f"`{name}`",
-            lambda: get_hf_file_metadata(url, timeout=cache.timeout(), endpoint=cache.endpoint()),
+            lambda: answered(
+                lambda: get_hf_file_metadata(url, timeout=cache.timeout(), endpoint=cache.endpoint())
+            ),
         )
         if blob is None and metadata.etag and BlobName.is_safe(metadata.etag):
             blob = BlobName(metadata.etag)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from localspec.errors import NetworkError, printable
@@ -18,6 +20,10 @@ REDIRECTS = 10  # at most
 SLOW_BYTES = 1000  # a second; a body that is slower
 SLOW_SECONDS = 30.0  # over this time is slow, which is told once,
 PATIENCE = 60.0  # and is given up when it stays slow for as many seconds
+
+ANSWER_SECONDS = 60.0  # for the headers of an answer
+
+Answer = TypeVar("Answer")
 
 _MOVED = (301, 302, 303, 307, 308)
 _ANOTHER = "Try again, or use another hub: `HF_ENDPOINT`"
@@ -89,6 +95,31 @@ def requested(url: str, start: int = 0) -> Iterator[tuple[Any, Iterator[bytes]]]
     raise NetworkError(f"`{cache.host()}` redirects more than {REDIRECTS} times", _ANOTHER)
 
 
+def answered(request: Callable[[], Answer]) -> Answer:
+    """Call `request`, which returns once the headers of an answer have arrived; raises what it raises.
+
+    Raises NetworkError if that takes ANSWER_SECONDS, or the time that a single read may take if that is
+    longer: a server that sends a byte of its headers now and then is never too slow for a single read.
+    """
+    results: SimpleQueue[tuple[Answer | None, BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put((request(), None))
+        except BaseException as error:
+            results.put((None, error))
+
+    seconds = max(ANSWER_SECONDS, cache.timeout())
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer, error = results.get(timeout=seconds)
+    except Empty:
+        raise NetworkError(f"`{cache.host()}` did not answer within {seconds:g} seconds", _ANOTHER) from None
+    if error is not None:
+        raise error
+    return cast(Answer, answer)
+
+
 def announced(response: Any) -> int | None:
     """Return the bytes that a response says its body has, None if it says no number."""
     length = response.headers.get("Content-Length") or ""
@@ -117,12 +148,14 @@ def _sent(url: str, headers: Mapping[str, str]) -> Iterator[tuple[Any, Iterator[
 
     session: Any = get_session()
     if callable(session.stream):
-        with session.stream(
-            "GET", url, headers=headers, timeout=cache.timeout(), follow_redirects=False
-        ) as response:
+        sent = session.stream("GET", url, headers=headers, timeout=cache.timeout(), follow_redirects=False)
+        response = answered(sent.__enter__)
+        try:
             yield response, response.iter_raw()
+        finally:
+            response.close()
     else:
-        with _sent_by_requests(session, url, headers) as response:
+        with answered(lambda: _sent_by_requests(session, url, headers)) as response:
             yield response, _as_it_arrives(response.raw)
 
 

@@ -70,6 +70,18 @@ def dribble(request: BaseHTTPRequestHandler) -> None:
         return
 
 
+def slow_headers(request: BaseHTTPRequestHandler) -> None:
+    """Answer with a byte of the headers at a time, for ten seconds at most."""
+    request.close_connection = True
+    try:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        for _ in range(100):
+            request.wfile.write(b"x")
+            time.sleep(0.1)
+    except OSError:
+        return
+
+
 def test_a_file_ends_at_its_announced_size(hub: Any, said: Any, tmp_path: Path) -> None:
     hub.repositories["o/m"] = {"m.gguf": DATA}
     hub.instead["/resolve/"] = endless
@@ -174,6 +186,19 @@ def test_a_slow_body_is_told_once_and_then_given_up(
     assert "resumes where it stopped" in str(caught.value.hint)
     assert len(said.lines) == 1
     assert "giving up if it stays below 1,000 for another 0.4 seconds" in said.lines[0]
+
+
+@pytest.mark.parametrize(("where", "silent"), [("/api/", False), ("/resolve/", False), ("/resolve/", True)])
+def test_headers_that_arrive_byte_by_byte_are_given_up(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, where: str, silent: bool
+) -> None:
+    monkeypatch.setattr(transfer, "ANSWER_SECONDS", 1.5)
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
+    hub.repositories["o/m"] = {"m.gguf": DATA}
+    hub.silent = silent  # about sizes, so that the first request for the file is one for its headers
+    hub.instead[where] = slow_headers
+    with pytest.raises(NetworkError, match=r"did not answer within 1\.5 seconds"):
+        fetch("hf:o/m", said)
 
 
 def test_a_line_that_breaks_after_each_byte_is_given_up(hub: Any, said: Any, waited: list[float]) -> None:

@@ -76,6 +76,17 @@ def test_a_digest_that_is_a_path_deletes_nothing(hub: Any, said: Any, tmp_path: 
     assert victim.read_text() == "precious"
 
 
+def test_a_hub_that_confuses_two_files_deletes_none_but_the_one_asked_for(hub: Any, said: Any) -> None:
+    other = bytes(range(250)) * 16
+    hub.repositories["o/m"] = {"m.gguf": DATA, "other.gguf": other}
+    kept = fetch("hf:o/m:other.gguf", said).path
+    fetch("hf:o/m:m.gguf", said)
+    hub.listings["o/m"] = listing(lfs={"sha256": hashlib.sha256(other).hexdigest()})
+    with pytest.raises(LocalspecError, match="not the expected file"):
+        fetch("hf:o/m:m.gguf", said)
+    assert kept.read_bytes() == other
+
+
 @pytest.mark.parametrize("blob", [TO_VICTIM, "..", "a/b", "nul"])
 def test_a_blob_id_that_is_a_path_is_an_error(hub: Any, said: Any, tmp_path: Path, blob: str) -> None:
     (tmp_path / "victim.txt").write_text("precious")
