@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from said import Said
 
 from localspec.engines.llamacpp import LlamaCpp
 from localspec.engines.openvino.engine import OpenVino
@@ -192,8 +194,17 @@ def test_granites_own_defaults_are_not_those_of_others(tmp_path: Path) -> None:
 
 
 def test_longrope_is_kept_to_its_original_context(tmp_path: Path) -> None:
-    saved("phi3", tmp_path, **FAMILIES["phi3, long texts"][1])
-    assert architecture.of_folder(SafetensorsFolder.open(tmp_path)).context == 64
+    """In the graph, in the config beside it, on the engine, and in words."""
+    folder, into, said = tmp_path / "folder", tmp_path / "graph", Said()
+    saved("phi3", folder, **FAMILIES["phi3, long texts"][1])
+    assert architecture.of_folder(SafetensorsFolder.open(folder)).context == 64
+    into.mkdir()
+    shutil.copyfile(folder / "config.json", into / "config.json")
+    assert import_weights(SafetensorsFolder.open(folder), into, said, plain=True)["context"] == 64
+    assert OpenVino(into).context == 64
+    assert json.loads((into / "config.json").read_text())["rope_scaling"] == LONG
+    (line,) = said.lines
+    assert "texts of up to 64 tokens, not 512" in line
 
 
 @pytest.mark.parametrize(

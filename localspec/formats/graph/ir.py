@@ -15,6 +15,7 @@ import psutil
 from numpy.typing import NDArray
 
 from localspec.errors import BrokenModel, MissingExtra, UnsupportedModel
+from localspec.formats.files import read_json
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph import architecture
 from localspec.formats.graph.architecture import Architecture
@@ -31,6 +32,9 @@ class Steps(Protocol):
     def step(self, title: str, total: int | None = None) -> None:
         """Begin a step."""
 
+    def say(self, line: str) -> None:
+        """Show a line that belongs to no step."""
+
 
 SHARE = 0.5  # of the main memory that weights in eight bits may take
 
@@ -41,7 +45,7 @@ def import_weights(
     progress: Steps,
     offsets: bool | None = None,
     plain: bool = False,
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Write openvino_model.xml, .bin and config.json into the folder `into`; return the manifest's facts.
 
     Q4_0 keeps its values, other formats are quantized to 8 bits with one scale for up to 256 columns. With
@@ -60,10 +64,10 @@ def import_weights(
         shape, precision = architecture.of_folder(source), "INT8"
         weights = FolderWeights(source, plain=plain)
     _write(shape, weights, into, progress, source.path)
-    return {"precision": "FP16" if plain else precision}
+    return {"precision": "FP16" if plain else precision, "context": shape.context}
 
 
-def import_plain(path: Path, into: Path, progress: Steps) -> dict[str, str]:
+def import_plain(path: Path, into: Path, progress: Steps) -> dict[str, Any]:
     """Write the graph of a GGUF file or a Hugging Face folder in float16; return the manifest's facts.
 
     optimum-intel converts folders of families that localspec does not support. Raises the errors of
@@ -113,8 +117,23 @@ def _write(shape: Architecture, weights: Weights, into: Path, progress: Steps, p
         raise BrokenModel(what, "Download it again") from error
     progress.step("Writing the OpenVINO model")
     save(model, into)
-    if not (into / "config.json").exists():
-        (into / "config.json").write_text(json.dumps(config(shape, graph.vocab), indent=2) + "\n", "utf-8")
+    _write_config(into / "config.json", config(shape, graph.vocab), progress, path)
+
+
+def _write_config(file: Path, own: dict[str, Any], progress: Steps, path: Path) -> None:
+    """Write the config, or limit the context of one that was copied to that of the graph, and say so."""
+    key = "max_position_embeddings"
+    found = read_json(file) if file.exists() else {}
+    longer = found.get(key)
+    if isinstance(longer, int) and longer > own[key]:
+        progress.say(
+            f"`{path.name}` is used for texts of up to {own[key]:,} tokens, not {longer:,}: "
+            "longer ones need other factors for positions, which its graph lacks"
+        )
+        found[key] = own[key]
+    elif found:
+        return
+    file.write_text(json.dumps(found or own, ensure_ascii=False, indent=2) + "\n", "utf-8")
 
 
 def save(model: Any, into: Path) -> None:
