@@ -27,6 +27,7 @@ def main() -> NoReturn:
 
         if quiet:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        end_in_order()
         app.main()
         code: Any = 0
     except SystemExit as leaving:
@@ -34,8 +35,21 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BaseException as error:
-        code = 1 if output and output.caused(error) else report_internal_error(error)
+        code = 1 if output and output.caused(error) else report_unexpected(error)
     sys.exit(flushed(code, output))
+
+
+def end_in_order() -> None:
+    """Let a closed terminal and SIGTERM end the process as an exit does; a second signal ends it at once."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, frame: Any) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(128 + number)
 
 
 def open_standard_streams() -> None:
@@ -111,11 +125,18 @@ def flushed(code: Any, output: RecordedOutput | None) -> Any:
     return code or 1
 
 
-def report_internal_error(error: BaseException) -> int:
-    """Print an error that is not one of localspec's own, and return its exit code."""
+def report_unexpected(error: BaseException) -> int:
+    """Print an error that is not one of localspec's own, and return its exit code.
+
+    One of a file that the system cannot give or take, such as a name that is too long, is the user's.
+    """
     from localspec.cli import console
+    from localspec.errors import StorageError
 
     console.show_traceback()
+    if isinstance(error, OSError) and error.filename is not None:
+        console.show(StorageError(f"`{error.filename}` cannot be used: {error.strerror}", "Check it"))
+        return StorageError.exit_code
     console.show_internal(error)
     return INTERNAL_ERROR
 

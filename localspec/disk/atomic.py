@@ -139,11 +139,31 @@ def sync(root: Path) -> None:
             os.close(handle)
 
 
+def is_partial_of(name: str, of: str) -> bool:
+    """Return whether `name` is a temporary name of the file or folder `of`."""
+    match = _PARTIAL.fullmatch(name)
+    return match is not None and match["name"] == of
+
+
+def lock(handle: int) -> bool | None:
+    """Lock an open file; return False if another process holds it, None where locks do not work."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True
+
+
 def _sweep_partials_of(path: Path) -> None:
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
-            match = _PARTIAL.fullmatch(entry.name)
-            if match and match["name"] == path.name:
+            if is_partial_of(entry.name, path.name):
                 _remove_dead(Path(entry.path))
 
 
@@ -153,7 +173,7 @@ def _created(path: Path, mode: int | None) -> tuple[Path, int]:
         partial = temporary_name(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         handle = os.open(partial, flags, 0o666 if mode is None else mode)
-        if _lock(handle) is not False and _is_at(handle, partial):
+        if lock(handle) is not False and _is_at(handle, partial):
             return partial, handle
         os.close(handle)  # another process swept it between these two steps
 
@@ -171,7 +191,7 @@ def _held(partial: Path) -> int | None:
         handle = os.open(partial, os.O_RDONLY)
     except OSError:
         return None
-    if _lock(handle) is False:
+    if lock(handle) is False:
         os.close(handle)
         return None
     return handle
@@ -186,21 +206,6 @@ def _is_at(handle: int | None, path: Path) -> bool:
     return handle is None or os.path.samestat(os.fstat(handle), found) or fcntl is None
 
 
-def _lock(handle: int) -> bool | None:
-    """Lock an open file; return False if another process holds it, None where locks do not work."""
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return None
-    return True
-
-
 def _remove_dead(partial: Path) -> None:
     """Remove a temporary file or folder unless its writer lives; one that cannot be removed stays."""
     with suppress(OSError):
@@ -210,7 +215,7 @@ def _remove_dead(partial: Path) -> None:
             return
         handle = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            free = _lock(handle)
+            free = lock(handle)
             if free or (free is None and not _writer_lives(partial)):
                 _remove(partial)
         finally:

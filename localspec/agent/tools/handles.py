@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from localspec.disk import atomic
 
 HAS_HANDLES = {os.open, os.mkdir, os.stat, os.unlink} <= os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 CLOSED_IN_CHILDREN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -35,28 +36,45 @@ def read_bytes(root: Path, place: Path, limit: int) -> tuple[bytes, int]:
 
 def write_bytes(root: Path, place: Path, content: bytes) -> None:
     """Write a file below `root` atomically, with its folders; it keeps its permissions. Raises OSError."""
-    partial = f".localspec-{secrets.token_hex(8)}.partial"
+    if not HAS_HANDLES:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write(place, content)
+        return
+    partial = atomic.temporary_name(place).name
     with _parent(root, place, create=True) as folder:
+        assert folder is not None
+        _sweep(place.name, folder)
         mode = _mode(place, folder)
-        try:
-            with _opened(place.with_name(partial), NEW, folder) as file:
+        with _opened(Path(partial), NEW, folder) as file:
+            try:
+                atomic.lock(file)
                 _write_all(file, content)
-                if mode is not None and hasattr(os, "fchmod"):
+                if mode is not None:
                     os.fchmod(file, mode)
                 os.fsync(file)
-            _replace(place.with_name(partial), place, folder)
-        except BaseException:  # Ctrl-C too
-            with suppress(OSError):
-                os.unlink(_name(place.with_name(partial), folder), dir_fd=folder)
-            raise
+                os.replace(partial, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:  # Ctrl-C too
+                with suppress(OSError):
+                    os.unlink(partial, dir_fd=folder)
+                raise
+        with suppress(OSError):  # some file systems cannot
+            os.fsync(folder)
+
+
+def _sweep(name: str, folder: int) -> None:
+    """Remove the temporary files of killed writers of the file `name`."""
+    with os.scandir(folder) as entries:
+        found = [entry.name for entry in entries if atomic.is_partial_of(entry.name, name)]
+    for partial in found:
+        with suppress(OSError), _opened(Path(partial), READ, folder) as file:
+            if atomic.lock(file):
+                os.unlink(partial, dir_fd=folder)
 
 
 @contextmanager
 def _parent(root: Path, place: Path, *, create: bool = False) -> Iterator[int | None]:
     """Yield a handle of the folder of `place`, None where there are no handles."""
     if not HAS_HANDLES:
-        if create:
-            place.parent.mkdir(parents=True, exist_ok=True)
         yield None
         return
     folder = os.open(root, os.O_RDONLY | FOLDER | NO_LINK)
@@ -105,11 +123,3 @@ def _write_all(file: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(file, left) :]
-
-
-def _replace(partial: Path, place: Path, folder: int | None) -> None:
-    names = _name(partial, folder), _name(place, folder)
-    os.replace(*names, src_dir_fd=folder, dst_dir_fd=folder)
-    if folder is not None:
-        with suppress(OSError):  # some file systems cannot
-            os.fsync(folder)
