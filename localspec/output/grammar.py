@@ -101,8 +101,11 @@ def from_schema(schema: Any, name: str) -> str:
         raise BadValue(
             f"`{name}` is not a JSON schema: it is not an object", 'It looks like {"type": "object", ...}'
         )
-    source: str = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_STYLE)
-    fault = LLMatcher.validate_grammar(source)
+    try:
+        source: str = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_STYLE)
+        fault = LLMatcher.validate_grammar(source)
+    except (ValueError, RecursionError) as error:  # a number or half a character that Rust cannot hold
+        fault = str(error)
     if fault:
         raise BadValue(
             f"`{name}` is not a JSON schema that can constrain an answer: {_first_line(fault)}",
@@ -140,6 +143,8 @@ def read_schema(path: Path) -> str:
         raise BadValue(
             f"`{path}` is not JSON: {error.msg}, line {error.lineno}", "It takes a JSON schema"
         ) from None
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, 1,000 lists in another
+        raise BadValue(f"`{path}` is not JSON: {error}", "It takes a JSON schema") from None
     return from_schema(schema, str(path))
 
 

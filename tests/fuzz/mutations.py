@@ -20,7 +20,8 @@ VALUES = (
     *('"ä\u2028"', "1979-05-27", "[[1]]", "[true]", '[{"a": null}]'),
 )
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+_-]*|true|false|null|[\[\]{}(),:=|*+?]|\w+')
-VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"(?!\s*:)|-?\d[\d.eE+_-]*|true|false|null|\[[^\[\]]*\]|\{[^{}]*\}')
+VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"(?:\s*:)?|-?\d[\d.eE+_-]*|true|false|null')  # and the keys of objects
+GROUP = re.compile(rb"\[[^\[\]]*\]|\{[^{}]*\}")
 
 Change = Callable[[bytes, random.Random], bytes]
 
@@ -79,7 +80,8 @@ def swap_number(data: bytes, dice: random.Random) -> bytes:
 
 def swap_value(data: bytes, dice: random.Random) -> bytes:
     """Put another value in the place of one."""
-    found = list(VALUE.finditer(data))
+    pattern = GROUP if dice.random() < 0.25 else VALUE
+    found = [match for match in pattern.finditer(data) if not match.group().endswith(b":")]
     if not found:
         return data
     old = dice.choice(found)

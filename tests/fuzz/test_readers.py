@@ -15,7 +15,7 @@ from localspec.errors import BrokenModel
 
 COUNT = 300
 FEWER = {"answer": 60, "file-answer": 60}  # each needs a connection or several
-WITH_FAULTS = {"manifest", "settings", "answers", "conversations", "recipe"}  # readers.py lists them
+WITH_FAULTS = {"manifest", "settings", "answers", "conversations"}  # readers.py lists them
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS.keys() - WITH_FAULTS))
