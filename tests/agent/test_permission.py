@@ -9,7 +9,7 @@ import pytest
 from localspec.agent.permission import KINDS, NotAllowed, Permission, Reply
 from localspec.agent.tools.files import Files
 from localspec.agent.tools.folder import Folder
-from localspec.agent.tools.toolbox import built_in, chosen, overview
+from localspec.agent.tools.toolbox import briefed, built_in, chosen, overview
 from localspec.errors import UnknownName
 from localspec.tools import Tool, ToolFailed, tool
 
@@ -122,3 +122,13 @@ def test_the_overview_of_a_folder_is_short(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / f"{number:050}").touch()
     assert overview(Folder(tmp_path)) == "The folder has many files: list_files lists them."
+
+
+def test_hidden_characters_of_files_are_marked_for_the_model(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\u200b\x1b[2J\n")
+    (tmp_path / "b\x1b[2J.txt").touch()
+    prompt, names = briefed(Folder(tmp_path), "Read a.txt")
+    assert names == ["a.txt"]
+    assert "one\ufffd\ufffd[2J" in prompt
+    assert "b\ufffd[2J.txt" in prompt
+    assert not set(prompt) & {"\x1b", "\u200b"}
