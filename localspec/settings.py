@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.disk import atomic
-from localspec.errors import BadValue, StorageError, UnknownName, suggestion
+from localspec.errors import BadValue, StorageError, UnknownName, printable, suggestion
 
 PREFIX = "LOCALSPEC_"
 FILE_VARIABLE = f"{PREFIX}CONFIG"
@@ -136,9 +136,10 @@ def parse_toml(content: str, file: Path) -> dict[str, Any]:
     """Return the file's tables; raises BadValue with the place for invalid TOML."""
     try:
         return tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of numbers with too many digits
         raise BadValue(
-            f"`{file}` is not TOML: {error}", 'A line is `draft = "ngram"`, a table `[chat]`; fix it by hand'
+            f"`{file}` is not TOML: {printable(str(error), 200)}",
+            'A line is `draft = "ngram"`, a table `[chat]`; fix it by hand',
         ) from None
 
 
@@ -148,7 +149,9 @@ def check_names(tables: Mapping[str, Any], commands: Commands, file: Path, conte
     for name, value in tables.items():
         if isinstance(value, dict):
             if name not in commands:
-                raise UnknownName(f"Unknown command `{name}` of a table in `{file}`", name, commands)
+                raise UnknownName(
+                    f"Unknown command `{printable(name)}` of a table in `{file}`", name, commands
+                )
             keys = {option.key for option in commands[name]}
             for key in value.keys() - keys:
                 raise _unknown(f"{name}.{key}", key, keys, _place(file, content, name, key))
@@ -157,7 +160,7 @@ def check_names(tables: Mapping[str, Any], commands: Commands, file: Path, conte
 
 
 def _unknown(shown: str, key: str, known: Iterable[str], place: str) -> UnknownName:
-    return UnknownName(f"Unknown setting `{shown}` in {place}", key, sorted(known))
+    return UnknownName(f"Unknown setting `{printable(shown)}` in {place}", key, sorted(known))
 
 
 def unknown_variables(commands: Commands, environment: Mapping[str, str]) -> list[str]:

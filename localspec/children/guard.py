@@ -24,7 +24,7 @@ def main(parent: int, command: list[str]) -> None:
     try:
         program = os.posix_spawnp(command[0], command, os.environ, setsigdef=DEFAULTS)
     except OSError as error:
-        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode("utf-8", "backslashreplace"))
         sys.exit(NOT_FOUND)
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: _send(program, number))

@@ -99,7 +99,7 @@ def read(folder: Path) -> Manifest | None:
         unsigned = about.format == 1 and not about.samples  # of an earlier version, which wrote no digest
         sound = first == f"{DIGEST}{storage.digest_of_text(text)}"
         return about if sound or unsigned else None
-    except (OSError, ValueError, msgspec.ValidationError):
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         return None
 
 

@@ -100,10 +100,10 @@ def digest_of_text(text: str) -> str:
 
 
 def size_of(path: Path) -> int:
-    """Return a file's size in bytes, -1 if it does not exist."""
+    """Return a file's size in bytes, -1 if it does not exist, as under a name that no file can have."""
     try:
         return path.stat().st_size
-    except OSError:
+    except (OSError, ValueError):
         return -1
 
 

@@ -77,7 +77,7 @@ class Store:
             return self._leave("is not a store of answers and was left alone")
         try:
             found = msgspec.json.decode(content, type=Answers)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.note = f"`{self._path}` was damaged and is started anew" if content else None
             return []
         if (found.vocabulary, found.width) != (self._vocabulary, self.width):

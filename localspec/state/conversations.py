@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec.disk import private, records
-from localspec.errors import BadValue, PromptError, StorageError, UnknownName
+from localspec.errors import BadValue, PromptError, StorageError, UnknownName, printable
 
 FORMAT = 2
 SECONDS = 10.0  # to wait for another process to finish writing
@@ -183,7 +183,7 @@ class Sessions:
                 yield base
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise StorageError(
-                f"The conversations in `{self.path}` cannot be read or written: {error}",
+                f"The conversations in `{self.path}` cannot be read or written: {printable(str(error))}",
                 "Move that file away to begin anew; nothing was changed in it",
             ) from None
         except OSError as error:

@@ -15,10 +15,9 @@ from localspec.errors import BrokenModel
 
 COUNT = 300
 FEWER = {"answer": 60, "file-answer": 60}  # each needs a connection or several
-WITH_FAULTS = {"manifest", "settings", "answers", "conversations"}  # readers.py lists them
 
 
-@pytest.mark.parametrize("name", sorted(TARGETS.keys() - WITH_FAULTS))
+@pytest.mark.parametrize("name", TARGETS)
 def test_a_damaged_input_is_read_or_refused(name: str, tmp_path: Path) -> None:
     assert [(found.case, found.kind) for found in findings(name, FEWER.get(name, COUNT), 0, tmp_path)] == []
 

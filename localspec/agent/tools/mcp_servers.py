@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from localspec import children
 from localspec.agent.tools.files import shortened
 from localspec.disk import given
-from localspec.errors import BadValue, LocalspecError, MissingExtra
+from localspec.errors import BadValue, LocalspecError, MissingExtra, printable
 from localspec.output import grammar
 from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed
@@ -48,7 +48,7 @@ def read_servers(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(servers, dict):
         raise BadValue(f"`{path}` has no servers", 'It looks like {"mcpServers": {...}}')
     for name, server in servers.items():
-        _check(server, f"`{name}` in `{path}`")
+        _check(server, f"`{printable(name)}` in `{path}`")
     return {name: server for name, server in servers.items() if not server.get("disabled")}
 
 
