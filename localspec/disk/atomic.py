@@ -43,6 +43,9 @@ def file(path: Path, *, mode: int | None = None, sync: bool = True) -> Iterator[
                 _keep_mode(handle, path)
             if sync:
                 os.fsync(handle)
+            if fcntl is not None:  # while it is held
+                os.replace(partial, path)
+        if fcntl is None:  # Windows renames no open file
             os.replace(partial, path)
     except BaseException:
         with suppress(OSError):
@@ -73,12 +76,7 @@ def folder(path: Path) -> Iterator[Path]:
 def scratch(path: Path) -> Iterator[Path]:
     """Yield a new, empty folder beside `path` that is removed after the block, unless it has been renamed."""
     _sweep_partials_of(path)
-    while True:
-        partial = temporary_name(path)
-        partial.mkdir()
-        handle = _held(partial)
-        if _is_at(handle, partial):
-            break
+    partial, handle = _created_folder(path)
     try:
         yield partial
     finally:
@@ -90,12 +88,19 @@ def scratch(path: Path) -> Iterator[Path]:
 
 def discard(path: Path) -> None:
     """Rename a file or folder, then remove it, so that a kill leaves no half of it under its name."""
-    trash = temporary_name(path)
-    path.rename(trash)
-    if trash.is_dir() and not trash.is_symlink():
-        shutil.rmtree(trash)
-    else:
-        trash.unlink()
+    trash, handle = temporary_name(path), None
+    if fcntl is not None:
+        handle = os.open(path, os.O_RDONLY)
+        lock(handle)  # nobody else sweeps it
+    try:
+        path.rename(trash)
+        if trash.is_dir():
+            shutil.rmtree(trash)
+        else:
+            trash.unlink()
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def write(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
@@ -183,18 +188,20 @@ def _keep_mode(handle: int, path: Path) -> None:
         os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
 
 
-def _held(partial: Path) -> int | None:
-    """Open and lock a folder; return its handle, None where folders cannot be opened or it is gone."""
-    if fcntl is None:
-        return None
-    try:
-        handle = os.open(partial, os.O_RDONLY)
-    except OSError:
-        return None
-    if lock(handle) is False:
+def _created_folder(path: Path) -> tuple[Path, int | None]:
+    """Create a temporary folder; return its path and the handle that holds it, None on Windows."""
+    while True:
+        partial = temporary_name(path)
+        partial.mkdir()
+        if fcntl is None:
+            return partial, None
+        try:
+            handle = os.open(partial, os.O_RDONLY)
+        except FileNotFoundError:  # another process swept it
+            continue
+        if lock(handle) is not False and _is_at(handle, partial):
+            return partial, handle
         os.close(handle)
-        return None
-    return handle
 
 
 def _is_at(handle: int | None, path: Path) -> bool:

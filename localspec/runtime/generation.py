@@ -216,15 +216,12 @@ class Runtime:
         """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
         A `grammar` (output/grammar.py) constrains the answer; `special` shows special tokens in its text.
-        Raises EmptyPrompt, BadValue, and ContextFull for a prompt that leaves no room for an answer.
+        Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and ContextFull
+        for a prompt that leaves no room for an answer.
         """
         if "" in stop:
             raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")
-        prompt = list(prompt)
-        if not prompt:
-            raise EmptyPrompt
-        if len(prompt) >= self.engine.context:
-            raise ContextFull(len(prompt), self.engine.context)
+        prompt = self._checked(prompt)
         left = self.engine.context - len(prompt)
         limit = left if max_tokens is None else min(max_tokens, left)
         processor = OutputProcessor(
@@ -242,6 +239,19 @@ class Runtime:
         )
         answer = Answer(prompt_tokens=len(prompt))
         return answer, self._steps(answer, prompt, sampler, processor, to_the_end=limit == left)
+
+    def _checked(self, prompt: Tokens) -> list[int]:
+        """Return a prompt that the model can read; raises the errors of `answer`."""
+        if not prompt:
+            raise EmptyPrompt
+        if (largest := max(prompt)) >= self.engine.vocab:
+            raise UnsupportedModel(
+                f"The prompt has token {largest}, and `{self.model.name}` has {self.engine.vocab} tokens",
+                "Its tokenizer is another model's: get the model again",
+            )
+        if len(prompt) >= self.engine.context:
+            raise ContextFull(len(prompt), self.engine.context)
+        return list(prompt)
 
     def _constraint(self, grammar: str) -> Grammar:
         if self.decoding_spec:

@@ -15,7 +15,14 @@ from localspec.core.sampler import Sampling
 from localspec.devices import accelerators
 from localspec.draft_length.adaptive.policy import Adaptive
 from localspec.engines.toy import Toy
-from localspec.errors import BadValue, TooLittleMemory, UnsupportedModel, VocabularyMismatch
+from localspec.errors import (
+    BadValue,
+    ContextFull,
+    EmptyPrompt,
+    TooLittleMemory,
+    UnsupportedModel,
+    VocabularyMismatch,
+)
 from localspec.library import Library, Silent, StoredModel
 from localspec.runtime import loading
 from localspec.runtime.choice import Choice, engine_spec
@@ -110,6 +117,20 @@ def test_too_little_memory_is_said_before_loading(
     ) as caught:
         Runtime.load(str(gguf), Choice(), library, Silent())
     assert caught.value.needed > caught.value.free == 100_000_000
+
+
+def test_prompts_that_the_model_cannot_read(library: Library, gguf: Path) -> None:
+    runtime = Runtime.load(str(gguf), Choice(draft="off"), library, Silent())
+    vocab, context = runtime.engine.vocab, runtime.engine.context
+    for prompt, error in (
+        ([], EmptyPrompt),
+        ([1, vocab], UnsupportedModel),
+        ([1] * context, ContextFull),
+    ):
+        with pytest.raises(error):
+            runtime.answer(prompt, sampling=Sampling())
+    answer, steps = runtime.answer([1, vocab - 1], sampling=Sampling(), max_tokens=1)
+    assert len(list(steps)) == len(answer.token_ids) == 1
 
 
 def test_a_card_has_memory_of_its_own(library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ class ConversationEncoder:
         normalized = any(token.normalized for token in self._added.values() if token.content == before)
         boundary = boundaries[normalized]
         ids = _ids(tokenizer, boundary + text)
-        return ids[ids.index(tokenizer.token_to_id(boundary)) + 1 :]
+        return ids[ids.index(_id_of(tokenizer, boundary)) + 1 :]
 
     @cached_property
     def _plain(self) -> tuple[Tokenizer, dict[bool, str]]:
@@ -185,6 +185,12 @@ class _Marks:
         if any(text[at : at + length] in self.texts for length in self._lengths):
             return True
         return len(text) - at < self._lengths[-1] and text[at:] in self._beginnings
+
+
+def _id_of(tokenizer: Tokenizer, token: str) -> int:
+    found: int | None = tokenizer.token_to_id(token)
+    assert found is not None
+    return found
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
