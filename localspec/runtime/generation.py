@@ -216,8 +216,8 @@ class Runtime:
         """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
         A `grammar` (output/grammar.py) constrains the answer; `special` shows special tokens in its text.
-        Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and ContextFull
-        for a prompt that leaves no room for an answer.
+        Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and
+        ContextFull for a prompt that leaves no room for an answer.
         """
         if "" in stop:
             raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")
