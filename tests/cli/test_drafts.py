@@ -105,7 +105,7 @@ def test_a_recipe_in_a_file(localspec: Localspec, few: Path, tmp_path: Path) -> 
         (("prune-draft", MODEL, "--engine", "torch", "--bits", "4"), 2, "`--bits 4` does not fit torch"),
         (("prune-draft", MODEL, "--engine", "toy"), 2, "Unknown engine `toy`"),
         (("prune-draft", MODEL, "--heal", "soon"), 2, "soon"),
-        (("prune-draft", MODEL, "--prompts", "/nowhere"), 2, "cannot be read"),
+        (("prune-draft", MODEL, "--prompts", "/nowhere"), 2, "No such file"),
         (("prune-draft", MODEL, "--bits", "5"), 2, "`bits` of `quantize` is 5"),
         (("export", MODEL, "--to", "onnx"), 2, "onnx"),
         (("export", MODEL, "--to", "torch", "--npu"), 2, "is only for OpenVINO graphs"),

@@ -70,7 +70,7 @@ def test_bad_input_is_refused(localspec: Localspec, suite: Path, tmp_path: Path)
     localspec.run("bench", MODEL, "--suite", "quik").refused(2, "Unknown suite or file `quik`", "`quick`")
     localspec.run("bench", MODEL, "--against", "olama").refused(2, "Unknown baseline `olama`")
     localspec.run("bench", MODEL, "--json", str(tmp_path / "no" / "x.json")).refused(2, "No such folder")
-    localspec.run("bench", MODEL, "--compare", str(tmp_path / "none.json")).refused(2, "is not a report")
+    localspec.run("bench", MODEL, "--compare", str(tmp_path / "none.json")).refused(2, "No such file")
     localspec.run("bench", "smollm2-135n").refused(1, "Unknown model", "`smollm2-135m`")
 
 

@@ -7,6 +7,8 @@ import json
 import pytest
 from command import MODEL, Localspec
 
+from localspec.disk import records
+
 QUICK = ("--max-tokens", "8", "--temperature", "0", "--json")
 
 
@@ -36,7 +38,7 @@ def test_the_doctor_checks_a_model_and_keeps_the_results(localspec: Localspec) -
     assert list(found["pass_milliseconds"]) == ["64", "1024"]
     assert list(found["pass_milliseconds"]["64"]) == ["1", "2", "4", "8", "16"]
     assert found["memory"]["total"] > found["memory"]["target"] > 1e8
-    kept = [json.loads(path.read_text()) for path in (localspec.home / "probes").glob("*.json")]
+    kept = [records.read(path) for path in (localspec.home / "probes").glob("*.json")]
     assert {"rewind": None}.items() <= next(one for one in kept if "pass_milliseconds" in one).items()
 
 
