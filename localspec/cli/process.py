@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn, cast
 
-INTERRUPTED, BROKEN_PIPE, INTERNAL_ERROR = 130, 141, 70  # exit codes
+INTERRUPTED, BROKEN_PIPE, HUNG_UP, INTERNAL_ERROR = 130, 141, 129, 70  # exit codes
 
 
 def main() -> NoReturn:
@@ -21,6 +21,7 @@ def main() -> NoReturn:
     if quiet:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
     open_standard_streams()
+    terminals = [number for number in range(3) if os.isatty(number)]
     output = record_stdout()
     try:
         from localspec.cli import app
@@ -35,7 +36,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BaseException as error:
-        code = 1 if output and output.caused(error) else report_unexpected(error)
+        if any(not os.isatty(number) for number in terminals):  # it was closed, and nobody reads this
+            code = HUNG_UP
+        else:
+            code = 1 if output and output.caused(error) else report_unexpected(error)
     sys.exit(flushed(code, output))
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import loopback
 import pytest
-from command import COMMAND, MODEL, SECONDS, Localspec, Ran
+from command import COMMAND, MODEL, SECONDS, Localspec, Ran, Terminal
+
+from localspec.disk import atomic
 
 FULL = "error: The output cannot be written: No space left on device"
 # Runs the command with a fault put into it, in the place of a real one.
@@ -22,6 +27,18 @@ parts.part_values = broken
 sys.argv = ["localspec", "parts"]
 process.main()
 """
+
+
+@pytest.fixture
+def hub() -> Iterator[loopback.Hub]:
+    with loopback.serving_hub() as found:
+        yield found
+
+
+def marks(localspec: Localspec) -> list[Path]:
+    """List the marks of use that other processes than this one have left."""
+    found = (localspec.home / "in-use").glob("*")
+    return [mark for mark in found if not mark.read_text().startswith(f"{os.getpid()} ")]
 
 
 def shell(localspec: Localspec, line: str, **more: str) -> Ran:
@@ -127,6 +144,39 @@ def test_tracebacks_of_our_own_errors_are_shown_on_request(fresh: Localspec) -> 
     assert found.err.startswith("Traceback")
     assert "\nerror: `nope` is not in the library" in found.err
     assert "DEBUG" not in fresh.run("config", LOCALSPEC_DEBUG="1").err
+
+
+@pytest.mark.parametrize("sign", ["Downloading", "lighthouse"])
+def test_a_closed_terminal_ends_the_command_in_order(
+    localspec: Localspec, fresh: Localspec, hub: loopback.Hub, terminal: Callable[..., Terminal], sign: str
+) -> None:
+    """During a download, and during an answer: exit code 129, no temporary file, no mark of use."""
+    hub.repositories["owner/slow"] = {"model.gguf": bytes(10_000_000)}
+    hub.piece, hub.pause = 1000, 0.05
+    variables = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(fresh.home / "cache")}
+    question = "Write a long story about a lighthouse keeper and his cat."
+    command, home = {
+        "Downloading": (("pull", "hf:owner/slow"), fresh),
+        "lighthouse": (("chat", MODEL, question, "--max-tokens", "2000"), localspec),
+    }[sign]
+    started = terminal(home, *command, **variables)
+    started.until(sign)
+    assert started.hang_up() == 129
+    assert list(atomic.partials(home.home)) == []
+    assert marks(home) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_in_order(localspec: Localspec, number: signal.Signals) -> None:
+    process = localspec.start("chat", MODEL, "Write a long story.", "--max-tokens", "2000")
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in told
+    assert b"internal error" not in told
+    assert marks(localspec) == []
 
 
 def test_an_ignored_ctrl_c_stays_ignored(fresh: Localspec) -> None:

@@ -149,6 +149,12 @@ class Terminal:
             pass
         return self.process.wait(SECONDS)
 
+    def hang_up(self) -> int:
+        """Close the terminal as a window is closed, and return the exit code of the process."""
+        os.close(self._ours)
+        self._ours = os.open(os.devnull, os.O_RDWR)
+        return self.process.wait(SECONDS)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
