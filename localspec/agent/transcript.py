@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from localspec.agent import events as happened
 from localspec.agent.events import Event
-from localspec.disk import private
+from localspec.disk import given, private
 from localspec.errors import LocalspecError, StorageError
 from localspec.runtime.answer import Answer
 
@@ -76,7 +76,8 @@ def stopped_line(error: BaseException, messages: Sequence[Mapping[str, Any]]) ->
 
 
 def opened(path: Path) -> IO[str]:
-    """Open a transcript to append to; raises StorageError."""
+    """Open a transcript to append to; raises BadValue and StorageError."""
+    path = given.path_of(path)
     try:
         private.make_folder(path.parent)
         private.make_file(path)

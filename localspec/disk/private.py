@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 FILE, FOLDER = 0o600, 0o700
@@ -13,9 +14,9 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def make_folder(path: Path) -> None:
     """Create a folder and those above it that do not exist, for their owner only; raises OSError."""
-    if not path.is_dir():
-        make_folder(path.parent)
-        path.mkdir(FOLDER, exist_ok=True)
+    missing = takewhile(lambda folder: not folder.is_dir(), (path, *path.parents))
+    for folder in reversed(list(missing)):
+        folder.mkdir(FOLDER, exist_ok=True)
 
 
 def make_file(path: Path) -> None:

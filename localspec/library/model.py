@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import UnsupportedModel
+from localspec.errors import UnknownModel, UnsupportedModel
 from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
@@ -54,10 +54,15 @@ class StoredModel:
         return path if self.manifest.weights and exists else None
 
     def path_for(self, engine: str, formats: Sequence[str]) -> Path:
-        """Return its files in the first of `formats` that it has; raises UnsupportedModel if it has none."""
+        """Return its files in the first of `formats` that it has.
+
+        Raises UnsupportedModel if it has none, UnknownModel if it was removed.
+        """
         for format in formats:
             if path := self.files_in(format):
                 return path
+        if not self.folder.is_dir():
+            raise UnknownModel(f"`{self.name}` was removed meanwhile", f"Type `localspec pull {self.name}`")
         available = [format for format in FORMATS if self.files_in(format)]
         has = " and ".join(available) or "neither"
         raise UnsupportedModel(
