@@ -38,8 +38,8 @@ def guarded(command: Sequence[str]) -> list[str]:
 def start(command: Sequence[str], **options: Any) -> Any:
     """Start a program in its own session; it ends with this process. `options` are those of Popen.
 
-    Returns the subprocess.Popen of its guard, whose exit code is the program's. Raises OSError if there is no
-    such program.
+    Returns the subprocess.Popen of its guard, whose exit code is the program's, or 127 if there is none of that
+    name. On Windows, which has no guard, that raises OSError.
     """
     return subprocess.Popen(guarded(command), start_new_session=True, **options)
 
@@ -54,7 +54,8 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end; return its exit code and its output.
 
-    Raises OSError, and subprocess.TimeoutExpired. Any exception, such as Ctrl-C, stops the program.
+    The exit code is 127 if there is no such program. Raises subprocess.TimeoutExpired; any exception, such as
+    Ctrl-C, stops the program.
     """
     stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
     with start(command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, **options) as process:
