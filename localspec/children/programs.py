@@ -38,8 +38,8 @@ def guarded(command: Sequence[str]) -> list[str]:
 def start(command: Sequence[str], **options: Any) -> Any:
     """Start a program in its own session; it ends with this process. `options` are those of Popen.
 
-    Returns the subprocess.Popen of its guard, whose exit code is the program's, 127 for an unknown program. On
-    Windows, which has no guard, that raises OSError.
+    Returns the subprocess.Popen of its guard, whose exit code is the program's, 127 for an unknown program.
+    On Windows, which has no guard, that raises OSError.
     """
     return subprocess.Popen(guarded(command), start_new_session=True, **options)
 
