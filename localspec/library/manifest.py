@@ -15,6 +15,7 @@ from localspec.library import storage
 from localspec.library.sources import Source
 
 FILE = "model.toml"
+NO_FORMAT = 1_000_000  # from here on a number is damaged
 DIGEST = "# sha256 of the lines below: "
 FORMAT = 2  # raised only when older versions would misread a manifest, not for a new optional field
 
@@ -93,7 +94,7 @@ def read(folder: Path) -> Manifest | None:
     try:
         first, _, text = (folder / FILE).read_text("utf-8").partition("\n")
         values = tomllib.loads(f"{first}\n{text}")
-        if type(number := values.get("format", FORMAT)) is int and number > FORMAT:
+        if type(number := values.get("format", FORMAT)) is int and FORMAT < number < NO_FORMAT:
             return Manifest(name=folder.name, source="", format=number)
         about = msgspec.convert(values, Manifest)
         unsigned = about.format == 1 and not about.samples  # of an earlier version, which wrote no digest
