@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from localspec.disk import given
-from localspec.errors import BadValue, UnknownName
+from localspec.errors import BadValue, UnknownName, printable
 
 HERE = Path(__file__)
 
@@ -51,7 +51,7 @@ def load(text: str) -> Recipe:
         return msgspec.convert(tomllib.loads(given.read_text(path)), Recipe)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise BadValue(
-            f"`{path}` is not a recipe: {error}", f"See the shipped ones: {', '.join(names())}"
+            f"`{path}` is not a recipe: {printable(str(error), 200)}", f"See the shipped ones: {', '.join(names())}"
         ) from None
 
 
