@@ -51,7 +51,8 @@ def load(text: str) -> Recipe:
         return msgspec.convert(tomllib.loads(given.read_text(path)), Recipe)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise BadValue(
-            f"`{path}` is not a recipe: {printable(str(error), 200)}", f"See the shipped ones: {', '.join(names())}"
+            f"`{path}` is not a recipe: {printable(str(error), 200)}",
+            f"See the shipped ones: {', '.join(names())}",
         ) from None
 
 
