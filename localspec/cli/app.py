@@ -12,7 +12,7 @@ from localspec.cli.agent import command as agent
 from localspec.cli.chat import command as chat
 from localspec.cli.drafts import build, prune_draft, quantize
 from localspec.cli.machine import bench, devices, doctor, parts, tune
-from localspec.cli.models import export, import_model, listing, pull, remove, show, verify
+from localspec.cli.models import clean, export, import_model, listing, pull, remove, show, verify
 from localspec.errors import LocalspecError, UsageError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("run", help="Alias of `chat`.", hidden=True)(chat.chat)
 app.command("agent", help=agent.HELP, epilog=agent.EPILOG)(agent.agent)
 app.command("bench", help=bench.HELP, epilog=bench.EPILOG)(bench.bench)
 app.command("build", help=build.HELP, epilog=build.EPILOG)(build.build)
+app.command("clean", help=clean.HELP, epilog=clean.EPILOG)(clean.clean)
 app.add_typer(config.app, name=config.NAME)
 app.command("devices", help=devices.HELP, epilog=devices.EPILOG)(devices.devices)
 app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)

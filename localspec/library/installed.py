@@ -13,11 +13,18 @@ from localspec.errors import UnknownModel, suggestion
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import completeness
 from localspec.library.importing.source import GraphMode, ImportSource
-from localspec.library.locks import locked
+from localspec.library.locks import locked, unless_locked
 from localspec.library.manifest import Manifest, SourceFile
 from localspec.library.model import StoredModel
 from localspec.library.paths import check_name, compiled_folder, home
 from localspec.library.progress import Progress
+
+MADE = {  # folder -> what is in it, and can be made again
+    "downloads": "interrupted downloads",
+    "building": "interrupted builds",
+    "compiled": "compiled graphs and prompt caches",
+    "tuned": "measurements of interrupted searches",
+}
 
 
 class InstalledModels:
@@ -164,6 +171,24 @@ class InstalledModels:
             shutil.rmtree(compiled, ignore_errors=True)
             atomic.discard(folder)
         return freed
+
+    def made_bytes(self) -> dict[str, int]:
+        """Return the bytes of what can be made again, by what it is; what takes none is left out."""
+        sizes = {title: storage.reclaimable_bytes(self.home / name) for name, title in MADE.items()}
+        return {title: size for title, size in sizes.items() if size}
+
+    def remove_made(self, progress: Progress) -> int:
+        """Delete what can be made again, unless another process is making it; return the bytes freed."""
+        before = sum(self.made_bytes().values())
+        with storage.storage_errors(self.home):
+            for path in (path for name in MADE for path in sorted((self.home / name).glob("[!.]*"))):
+                locks = {"downloads": self.models, "building": path.parent}.get(path.parent.name)
+                with unless_locked(locks, path.name) as free:
+                    if free:
+                        atomic.discard(path)
+                    else:
+                        progress.say(f"Another localspec is using `{path.name}`: it stays")
+        return before - sum(self.made_bytes().values())
 
     def _build(
         self, name: str, fill: Callable[[Path], Manifest], progress: Progress, needed: int

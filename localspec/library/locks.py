@@ -27,3 +27,23 @@ def locked(models: Path, name: str, progress: Progress) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def unless_locked(folder: Path | None, name: str) -> Iterator[bool]:
+    """Hold the lock of a name, and yield whether no other process holds it; without a folder none does."""
+    from filelock import FileLock, Timeout
+
+    if folder is None:
+        yield True
+        return
+    lock = FileLock(folder / f".{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()

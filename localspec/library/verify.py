@@ -13,7 +13,7 @@ from localspec.library import manifest, storage
 from localspec.library.importing.completeness import outside_weights
 from localspec.library.installed import InstalledModels
 from localspec.library.model import StoredModel
-from localspec.library.progress import Progress, folder_bytes
+from localspec.library.progress import Progress
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -76,11 +76,6 @@ def unreadable(library: InstalledModels) -> list[Path]:
         return []
     folders = sorted(path for path in library.models.iterdir() if path.is_dir())
     return [path for path in folders if not path.name.startswith(".") and manifest.read(path) is None]
-
-
-def unfinished_bytes(home: Path) -> int:
-    """Return the bytes below the folder `home` of interrupted downloads and builds, which can be resumed."""
-    return sum(folder_bytes(home / name) for name in ("downloads", "building"))
 
 
 def disk_usage(model: StoredModel, home: Path) -> tuple[int, int]:

@@ -21,11 +21,11 @@ def listing(as_json: options.AsJsonList = False) -> None:
     """Print one line for each model, and on stderr those that cannot be used."""
     from localspec.library import Library
     from localspec.library.importing.completeness import load_if_complete
-    from localspec.library.verify import unfinished_bytes
 
     library = Library()
-    if unfinished := unfinished_bytes(library.home):
-        console.say(f"Interrupted downloads and builds in {library.home}: {format_bytes(unfinished)}")
+    for title, count in library.made_bytes().items():
+        if title.startswith("interrupted"):
+            console.say(f"{format_bytes(count)} of {title}: localspec clean")
     rows = []
     known = {model.name: model for model in library.known()}
     for name, model in known.items():

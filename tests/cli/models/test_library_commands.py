@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import tiny
 from command import MODEL, Localspec, Terminal
+from filelock import FileLock
 from perf import library
 
 LIST_KEYS = [
@@ -389,8 +390,31 @@ def test_an_incomplete_model_can_be_removed(with_small: Localspec) -> None:
     assert with_small.names() == set()
 
 
-def test_interrupted_downloads_are_counted(with_small: Localspec) -> None:
-    parts = with_small.home / "downloads" / "other" / ".parts-0"
+def test_what_can_be_made_again_is_counted_and_deleted(with_small: Localspec) -> None:
+    home = with_small.home
+    parts = home / "downloads" / "other" / ".parts-0"
     parts.mkdir(parents=True)
     (parts / "001-a").write_bytes(bytes(3_000_000))
-    assert f"Interrupted downloads and builds in {with_small.home}: 3.0 MB\n" in with_small.run("list").err
+    assert with_small.run("chat", "small", "a", "--raw", "--max-tokens", "1", "--session", "s").code == 0
+    assert with_small.run("list").err == "3.0 MB of interrupted downloads: localspec clean\n"
+    asked = with_small.run("clean")
+    assert asked.code == 2
+    assert "  3.0 MB  interrupted downloads\n" in asked.out
+    assert "compiled graphs and prompt caches\n" in asked.out
+    freed = with_small.run("clean", "--json").values
+    assert freed["kinds"]["interrupted downloads"] == 3_000_000
+    assert freed["freed"] == sum(freed["kinds"].values()) > 3_000_000
+    assert with_small.run("clean", "--yes").out == "Nothing to delete\n"
+    assert with_small.run("chat", "small", "a", "--raw", "--max-tokens", "1", "--session", "s").code == 0
+    assert with_small.run("verify", "small").code == 0
+
+
+def test_a_download_in_progress_is_not_deleted(with_small: Localspec) -> None:
+    (with_small.home / "downloads" / "other").mkdir(parents=True)
+    (with_small.home / "downloads" / "other" / "a").write_bytes(bytes(1000))
+    with FileLock(with_small.home / "models" / ".other.lock"):
+        left = with_small.run("clean", "--yes")
+    assert "Another localspec is using `other`: it stays" in left.err
+    assert (with_small.home / "downloads" / "other" / "a").exists()
+    assert with_small.run("clean", "--yes").code == 0
+    assert not (with_small.home / "downloads" / "other").exists()
