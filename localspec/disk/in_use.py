@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from localspec.disk import private
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -23,7 +25,7 @@ def begin(folder: Path, name: str) -> bool:
     """
     crashed = False
     with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder)
         for mark in folder.glob(f"{glob.escape(name)}@*"):
             pid, _, boot = mark.read_text("utf-8").partition(" ")
             crashed |= boot != boot_id()

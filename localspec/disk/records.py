@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from localspec.disk import atomic
+from localspec.disk import atomic, private
 
 DIGEST, VALUES = "digest", "values"  # the fields of a file
 
@@ -27,7 +27,7 @@ def read(path: Path) -> dict[str, Any]:
 def write(path: Path, values: dict[str, Any]) -> None:
     """Write a record whole or not at all; one that cannot be written is not kept."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.make_folder(path.parent)
         content = {DIGEST: digest_of(values), VALUES: values}
         atomic.write(path, json.dumps(content, indent=2) + "\n")
 

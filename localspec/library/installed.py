@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from localspec.disk import atomic
+from localspec.disk import atomic, private
 from localspec.errors import UnknownModel, suggestion
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import completeness
@@ -16,7 +16,7 @@ from localspec.library.importing.source import GraphMode, ImportSource
 from localspec.library.locks import locked, unless_locked
 from localspec.library.manifest import Manifest, SourceFile
 from localspec.library.model import StoredModel
-from localspec.library.paths import check_name, compiled_folder, home
+from localspec.library.paths import check_name, compiled_folder, default_home, home
 from localspec.library.progress import Progress
 
 MADE = {  # folder -> what is in it, and can be made again
@@ -30,13 +30,15 @@ MADE = {  # folder -> what is in it, and can be made again
 class InstalledModels:
     """The models below one folder. Several processes may use it at once.
 
-    Opening it removes what killed processes left in the folder.
+    Opening it removes what killed processes left in the folder, and makes the usual one private.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.home = folder or home()
         self.models = self.home / "models"
         atomic.sweep(self.home)
+        if self.home == default_home():
+            private.restrict(self.home)
 
     def find(self, name: str) -> StoredModel | None:
         """Return the model with that name or alias, None unless all its files are present."""

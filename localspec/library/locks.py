@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from localspec.disk import private
 from localspec.library import storage
 from localspec.library.progress import Progress
 
@@ -16,7 +17,7 @@ def locked(models: Path, name: str, progress: Progress) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     with storage.storage_errors(models):
-        models.mkdir(parents=True, exist_ok=True)
+        private.make_folder(models)
         lock = FileLock(models / f".{name}.lock")
         try:
             lock.acquire(timeout=0)

@@ -25,10 +25,15 @@ def check_name(name: str) -> None:
 
 def home() -> Path:
     """Return the data folder: `LOCALSPEC_HOME`, else the platform's user data folder."""
+    chosen = os.environ.get("LOCALSPEC_HOME")
+    return Path(chosen).expanduser() if chosen else default_home()
+
+
+def default_home() -> Path:
+    """Return the platform's user data folder."""
     import platformdirs
 
-    chosen = os.environ.get("LOCALSPEC_HOME")
-    return Path(chosen).expanduser() if chosen else platformdirs.user_data_path("localspec", appauthor=False)
+    return platformdirs.user_data_path("localspec", appauthor=False)
 
 
 def compiled_folder(model: Path) -> Path:

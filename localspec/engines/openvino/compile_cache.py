@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.disk import atomic, records
+from localspec.disk import atomic, private, records
 from localspec.errors import BrokenModel
 from localspec.formats.graph.paged import read_paged
 
@@ -108,7 +108,7 @@ def _room(folder: Path, weights: int) -> bool:
     import psutil
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder)
         disk = psutil.disk_usage(str(folder)).free
     except OSError:
         return False

@@ -219,8 +219,7 @@ def _download(
             cache.save_revision(source, listing.revision)
         return folder, {}
     needed = _download_size(source, listing, selection).download
-    locks = cache.folder() / ".locks" / cache.repository(source).name
-    with hub_errors(source, needed), locked(locks, source.name.replace("/", "--"), progress):
+    with hub_errors(source, needed), locked(_locks(source), source.name.replace("/", "--"), progress):
         cache.check_free_space(needed)
         progress.step(f"Downloading {source.name}", needed)
         names = reversed(_missing(folder, listing, selection))
@@ -236,6 +235,13 @@ def _download(
             cache.link(file.blob, folder / file.name)
         cache.save_revision(source, listing.revision)
     return folder, {file.name: str(file.digest or "") for file in files if file.blob in new}
+
+
+def _locks(source: Source) -> Path:
+    """Return the folder of a repository's locks, with the permissions that other tools give it."""
+    folder = cache.folder() / ".locks" / cache.repository(source).name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _remote_file(source: Source, listing: Listing, name: RepoFile, retry: RetryPolicy) -> resume.RemoteFile:
