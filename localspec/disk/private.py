@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -16,7 +17,10 @@ def make_folder(path: Path) -> None:
     """Create a folder and those above it that do not exist, for their owner only; raises OSError."""
     missing = takewhile(lambda folder: not folder.is_dir(), (path, *path.parents))
     for folder in reversed(list(missing)):
-        folder.mkdir(FOLDER, exist_ok=True)
+        try:
+            folder.mkdir(FOLDER, exist_ok=True)
+        except FileExistsError:  # it is a file
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
 
 
 def make_file(path: Path) -> None:
