@@ -7,7 +7,6 @@ import glob
 import os
 import secrets
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import psutil
@@ -17,24 +16,41 @@ from localspec.disk import private
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@cache
+_marked: set[tuple[Path, str]] = set()  # by this process
+
+
 def begin(folder: Path, name: str) -> bool:
     """Mark `name` in `folder` as in use until this process ends.
 
-    Returns whether the machine crashed while it was in use. A folder that cannot be written keeps no marks.
+    Returns whether the machine crashed while it was in use, and `checked` was not called since. A folder that
+    cannot be written keeps no marks.
     """
     crashed = False
     with suppress(OSError):
         private.make_folder(folder)
-        for mark in folder.glob(f"{glob.escape(name)}@*"):
+        for mark in _marks(folder, name):
             pid, _, boot = mark.read_text("utf-8").partition(" ")
             crashed |= boot != boot_id()
-            if boot != boot_id() or not _alive(pid):
+            if boot == boot_id() and not _alive(pid):
                 mark.unlink(missing_ok=True)
-        own = folder / f"{name}@{secrets.token_hex(8)}"
-        own.write_text(f"{os.getpid()} {boot_id()}", "utf-8")
-        atexit.register(own.unlink, missing_ok=True)
+        if (folder, name) not in _marked:
+            own = folder / f"{name}@{secrets.token_hex(8)}"
+            own.write_text(f"{os.getpid()} {boot_id()}", "utf-8")
+            atexit.register(own.unlink, missing_ok=True)
+            _marked.add((folder, name))
     return crashed
+
+
+def checked(folder: Path, name: str) -> None:
+    """Drop the marks that crashes have left: what they mark was found to be whole."""
+    with suppress(OSError):
+        for mark in _marks(folder, name):
+            if not mark.read_text("utf-8").endswith(f" {boot_id()}"):
+                mark.unlink(missing_ok=True)
+
+
+def _marks(folder: Path, name: str) -> list[Path]:
+    return list(folder.glob(f"{glob.escape(name)}@*"))
 
 
 def boot_id() -> str:

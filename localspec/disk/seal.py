@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
 
 from localspec.disk import records
 
 FILE = "seal.json"
-CHUNK_BYTES = 1 << 22
 
 
 def drop_unsealed(folder: Path) -> None:
@@ -29,11 +28,8 @@ def seal(folder: Path) -> None:
 
 def digest_of(file: Path) -> str:
     """Return the sha256 of a file in hex."""
-    digest = sha256()
     with file.open("rb") as content:
-        while chunk := content.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_digest(content, "sha256").hexdigest()
 
 
 def _files(folder: Path) -> list[Path]:

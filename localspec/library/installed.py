@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -174,9 +174,9 @@ class InstalledModels:
             atomic.discard(folder)
         return freed
 
-    def made_bytes(self) -> dict[str, int]:
+    def made_bytes(self, folders: Iterable[str] = MADE) -> dict[str, int]:
         """Return the bytes of what can be made again, by what it is; what takes none is left out."""
-        sizes = {title: storage.reclaimable_bytes(self.home / name) for name, title in MADE.items()}
+        sizes = {MADE[name]: storage.reclaimable_bytes(self.home / name) for name in folders}
         return {title: size for title, size in sizes.items() if size}
 
     def remove_made(self, progress: Progress) -> int:

@@ -39,9 +39,11 @@ class Library(InstalledModels):
         )
         model = self._resolve(name, progress, graph)
         check_samples(model)
-        if in_use.begin(self.home / "in-use", model.name):
+        marks = self.home / "in-use"
+        if in_use.begin(marks, model.name):
             progress.say(f"The machine crashed while `{model.name}` was in use: its files are checked")
             check(model, progress)
+            in_use.checked(marks, model.name)
         return self.add_graph(model, progress, graph)
 
     def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:

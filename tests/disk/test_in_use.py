@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from said import Said
 
 from localspec.disk import in_use
 from localspec.errors import BrokenModel
@@ -41,8 +42,10 @@ def test_a_process_that_ends_or_is_killed_is_no_crash(tmp_path: Path) -> None:
 def test_a_mark_of_another_boot_is_a_crash(tmp_path: Path) -> None:
     (tmp_path / "a@0").write_text(f"{os.getpid()} another boot")
     (tmp_path / "b@0").write_text(f"{os.getpid()} another boot")
-    assert begin(tmp_path) == "True"
+    assert [begin(tmp_path), begin(tmp_path)] == ["True", "True"]  # until it was checked
+    in_use.checked(tmp_path, "a")
     assert [path.name for path in tmp_path.iterdir()] == ["b@0"]
+    assert begin(tmp_path) == "False"
 
 
 def test_a_crash_makes_a_start_read_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +58,14 @@ def test_a_crash_makes_a_start_read_whole_files(tmp_path: Path, monkeypatch: pyt
     file.write_bytes(content)
     monkeypatch.setattr("localspec.library.store.check_samples", lambda model: None)  # as in a large file
     assert library.resolve("small", Silent()).name == "small"
-    in_use.begin.cache_clear()
     for mark in (library.home / "in-use").iterdir():
         mark.write_text("1 another boot")
-    with pytest.raises(BrokenModel, match=r"openvino_model\.bin` has the sha256"):
-        library.resolve("small", Silent())
-    in_use.begin.cache_clear()
+    for _ in range(2):  # the second start does not take it for whole either
+        with pytest.raises(BrokenModel, match=r"openvino_model\.bin` has the sha256"):
+            library.resolve("small", Silent())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    said = Said()
+    for _ in range(2):
+        library.resolve("small", said)
+    assert len(said.lines) == 1

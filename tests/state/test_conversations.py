@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import subprocess
@@ -170,7 +169,6 @@ def test_conversations_of_format_1_are_kept(sessions: Sessions) -> None:
     assert Sessions(sessions.path).write("b", "m", [HELLO]) == "b"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 def test_they_are_private_also_those_that_exist(sessions: Sessions) -> None:
     sessions.write("a", "m", [HELLO])
     assert [path.stat().st_mode & 0o777 for path in (sessions.path, sessions.path.parent)] == [0o600, 0o700]

@@ -23,9 +23,8 @@ def listing(as_json: options.AsJsonList = False) -> None:
     from localspec.library.importing.completeness import load_if_complete
 
     library = Library()
-    for title, count in library.made_bytes().items():
-        if title.startswith("interrupted"):
-            console.say(f"{format_bytes(count)} of {title}: localspec clean")
+    for title, count in library.made_bytes(("downloads", "building")).items():
+        console.say(f"{format_bytes(count)} of {title}: localspec clean")
     rows = []
     known = {model.name: model for model in library.known()}
     for name, model in known.items():
