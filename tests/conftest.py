@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+
+@pytest.fixture(autouse=True)
+def utf8() -> None:
+    """Files are UTF-8 in tests: some library sets the C locale on the way, in which they would be ASCII."""
+    locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+
 
 CARD = devices.has_nvidia_driver()
 LARGE = bool(os.environ.get("LOCALSPEC_TEST_LARGE"))

@@ -62,7 +62,7 @@ def test_nothing_is_set_at_first(file: Path) -> None:
 
 
 def test_a_variable_wins_over_a_table_over_the_top_level(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_text('# mine\ndraft = "ngram"\nthreads = 2\n\n[chat]\ndraft = "off"\n')
+    file.write_text('# mine\ndraft = "ngram"\nthreads = 2\n\n[chat]\ndraft = "off"\n', encoding="utf-8")
     assert given() == {
         "draft": ("off", "file", f"`{file}`, line 6"),
         "threads": ("2", "file", f"`{file}`, line 3"),
@@ -102,7 +102,7 @@ def test_the_line_of_a_setting_is_found_in_any_notation(file: Path, written: str
     [("threads = 4", "4"), ('threads = "4"', "4"), ("draft = true", "true"), ("draft = 0.5", "0.5")],
 )
 def test_values_become_texts_of_the_command_line(file: Path, written: str, value: str) -> None:
-    file.write_text(written)
+    file.write_text(written, encoding="utf-8")
     assert [found[0] for found in given().values()] == [value]
 
 
@@ -118,7 +118,7 @@ def test_values_become_texts_of_the_command_line(file: Path, written: str, value
 def test_an_option_that_may_be_repeated_takes_one_or_a_list(
     file: Path, written: str, value: list[str]
 ) -> None:
-    file.write_text(written)
+    file.write_text(written, encoding="utf-8")
     assert given()["stop"][0] == value
 
 
@@ -144,7 +144,7 @@ def test_a_variable_is_one_value_unless_it_is_a_list(
     ],
 )
 def test_a_wrong_value_is_refused(file: Path, written: str, said: str) -> None:
-    file.write_text(written)
+    file.write_text(written, encoding="utf-8")
     with pytest.raises(BadValue) as found:
         given()
     assert said.format(file) in found.value.message
@@ -152,7 +152,7 @@ def test_a_wrong_value_is_refused(file: Path, written: str, said: str) -> None:
 
 
 def test_a_wrong_value_does_not_stop_other_commands(file: Path) -> None:
-    file.write_text("threads = 'many'")
+    file.write_text("threads = 'many'", encoding="utf-8")
     assert given("prune-draft") == {}
 
 
@@ -168,7 +168,7 @@ def test_a_wrong_value_does_not_stop_other_commands(file: Path) -> None:
     ],
 )
 def test_an_unknown_key_gets_suggestions(file: Path, written: str, said: str, near: str) -> None:
-    file.write_text(written)
+    file.write_text(written, encoding="utf-8")
     with pytest.raises(UnknownName) as found:
         Settings.read(COMMANDS)
     assert said.format(file) in found.value.message
@@ -246,7 +246,7 @@ def test_saving_keeps_links_and_permissions(file: Path, tmp_path: Path) -> None:
     settings.save({"draft": "x", "chat": {"threads": 2}}, link)
     assert link.is_symlink()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert file.read_text() == 'draft = "x"\n\n[chat]\nthreads = 2\n'
+    assert file.read_text(encoding="utf-8") == 'draft = "x"\n\n[chat]\nthreads = 2\n'
     assert sorted(tmp_path.iterdir()) == [link, file]
 
 
@@ -256,12 +256,12 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    file.write_text("threads = 1\n")
+    file.write_text("threads = 1\n", encoding="utf-8")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="No space left") as found:
         settings.save({"threads": 2}, file)
     assert "`LOCALSPEC_CONFIG`" in str(found.value.hint)
-    assert file.read_text() == "threads = 1\n"
+    assert file.read_text(encoding="utf-8") == "threads = 1\n"
     assert list(tmp_path.iterdir()) == [file]
 
 

@@ -155,7 +155,7 @@ def peak_memory(process: int) -> int | None:
     import psutil
 
     with suppress(OSError, ValueError, StopIteration):
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        lines = Path(f"/proc/{process}/status").read_text("utf-8", "replace").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     with suppress(psutil.Error):
         memory = psutil.Process(process).memory_info()

@@ -130,7 +130,7 @@ def gaudi_devices() -> list[Device]:
     if not hpu.is_available():
         return []
     version = Path(GAUDI_PATH) / "version"
-    driver = version.read_text().strip() if version.exists() else ""
+    driver = version.read_text("utf-8", "replace").strip() if version.exists() else ""
     devices = []
     for index in range(hpu.device_count()):
         free, total = hpu.mem_get_info(index)

@@ -46,7 +46,7 @@ def free_memory() -> int:
 def _model_name() -> str:
     """Return the processor's name as its maker writes it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -76,7 +76,7 @@ def test_commands_run_no_code_of_the_folder(
     home: Path, trap: Path, tmp_path: Path, arguments: Sequence[str]
 ) -> None:
     done = localspec(home, *(word.replace("{out}", str(tmp_path / "out")) for word in arguments))
-    assert not trap.exists(), trap.read_text()
+    assert not trap.exists(), trap.read_text(encoding="utf-8")
     assert done.returncode == 0, done.stderr.decode()
 
 

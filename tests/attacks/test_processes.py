@@ -35,7 +35,7 @@ def appeared(path: Path) -> str:
     while not path.exists():
         assert time.monotonic() < end, f"{path} does not appear"
         time.sleep(0.02)
-    return path.read_text()
+    return path.read_text(encoding="utf-8")
 
 
 def ended(pid: int) -> bool:

@@ -253,7 +253,7 @@ def test_wrong_options_are_refused_before_loading(
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     monkeypatch.setenv("LOCALSPEC_CONFIG", os.devnull)
     monkeypatch.setattr(sys, "argv", ["localspec", "agent", MODEL, *arguments])
-    with open(os.devnull) as nothing:
+    with open(os.devnull, encoding="utf-8") as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         with pytest.raises(SystemExit) as left:
             app.main()

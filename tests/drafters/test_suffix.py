@@ -261,7 +261,7 @@ def answered(drafter: SuffixDraft, answer: list[int], width: int = WIDTH, prompt
 
 
 def answers(path: Path) -> list[list[int]]:
-    found: list[list[int]] = json.loads(path.read_text())["answers"]
+    found: list[list[int]] = json.loads(path.read_text(encoding="utf-8"))["answers"]
     return found
 
 

@@ -189,7 +189,7 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
     """Return resident megabytes after an answer, the most there were, and those of weights and cache."""
     runtime = open_runtime(options.model, draft="ngram")
     answer_to(runtime, PROMPTS["edit"][0], options.tokens)
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text("utf-8").splitlines())
     session: Any = runtime.target.session
     cache = sum(tensor.byte_size for tensor in session._reader._tensors.values())
     weights = os.path.getsize(runtime.model.folder / "openvino_model.bin")

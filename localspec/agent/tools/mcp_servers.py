@@ -130,7 +130,7 @@ class _Server:
         self._client: Any = None
         self._task: asyncio.Task[None] | None = None
         self._stopped: asyncio.Event | None = None
-        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # closed by `stop`
+        self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
 
     def start(self) -> None:
         """Connect and list the tools; raises ServerFailed."""

@@ -149,7 +149,7 @@ def compile_and_take_apart(
         end = len(constants) - len(text)
         start = end - max(_place(layer).stop for layer in _constants(graph))
         size = _share(graph, constants[start:end], source, folder / CONSTANTS)
-        (folder / HEADS).write_text(json.dumps(heads))
+        (folder / HEADS).write_text(json.dumps(heads), "utf-8")
         ElementTree.ElementTree(graph).write(folder / GRAPH, "utf-8")
         return size
 
@@ -170,7 +170,7 @@ def read_simplified(core: Any, folder: Path, weights: Path) -> tuple[Any, list[B
         known = records.read(folder / DIGESTS)
         if known["digest"] != _digest(folder, known["size"]):
             raise ValueError("its digest is wrong")
-        heads = json.loads((folder / HEADS).read_text())
+        heads = json.loads((folder / HEADS).read_text("utf-8"))
         own, content = _mapped(folder / CONSTANTS), _mapped(weights)
         model = core.read_model((folder / GRAPH).read_bytes(), ov.Tensor(own, shared_memory=True))
         for node in model.get_ops():

@@ -46,7 +46,7 @@ def _spans(file: Path) -> list[Span]:
     if not MAPS.exists():
         return []
     path, found = os.path.realpath(file), []
-    for line in MAPS.read_text().splitlines():
+    for line in os.fsdecode(MAPS.read_bytes()).splitlines():
         if line.endswith(f" {path}"):
             start, _, end = line.partition(" ")[0].partition("-")
             found.append((int(start, 16), int(end, 16)))

@@ -111,7 +111,7 @@ class Heal(BuildStep):
 
         file = self._context.work_folder / TEXTS
         if file.is_file():
-            texts = [TargetText(*json.loads(line)) for line in file.read_text().splitlines()]
+            texts = [TargetText(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]
             if texts:
                 return texts
         texts = []

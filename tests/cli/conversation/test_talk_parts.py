@@ -47,7 +47,7 @@ def test_paths_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_files_in_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.txt", "b c.txt"):
-        Path(name).write_text("```\nx\n```\n")
+        Path(name).write_text("```\nx\n```\n", encoding="utf-8")
     text = 'Compare @a.txt with @"b c.txt", me@a.txt, @nobody, @no/such and @a.txt'
     assert attach.named(text) == [Path("a.txt"), Path("b c.txt")]
     assert attach.missing(text) == ["no/such"]

@@ -65,7 +65,7 @@ def test_an_interrupt_reports_what_was_measured(
 
 
 def test_bad_input_is_refused(localspec: Localspec, suite: Path, tmp_path: Path) -> None:
-    suite.write_text('{"prompt": "x"}\n{"promt": "y"}\n')
+    suite.write_text('{"prompt": "x"}\n{"promt": "y"}\n', encoding="utf-8")
     localspec.run("bench", MODEL, "--suite", str(suite)).refused(2, "Line 2", "prompt")
     localspec.run("bench", MODEL, "--suite", "quik").refused(2, "Unknown suite or file `quik`", "`quick`")
     localspec.run("bench", MODEL, "--against", "olama").refused(2, "Unknown baseline `olama`")
