@@ -194,7 +194,7 @@ def test_always_is_remembered_and_ctrl_c_works(localspec: Localspec, work: Path,
     talk.until(READY)
     talk.type("Tell a very long story.\r")
     talk.until(TAKEN)
-    talk.type("\x03")
+    talk.interrupt()
     talk.until("Stopped")
     talk.until(READY)
     talk.type("\x04")

@@ -134,6 +134,12 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C, once the terminal makes a signal of it, not a key."""
+        while not termios.tcgetattr(self._ours)[3] & termios.ISIG:
+            time.sleep(0.001)
+        self.type("\x03")
+
     def until(self, sign: str) -> str:
         """Read until `sign` appears after the text of the last call; return the text up to it."""
         end = time.monotonic() + SECONDS
