@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -30,10 +31,10 @@ class ToolCallParser(Protocol):
 
 
 class TaggedParser:
-    """Parses calls between two marks; an empty `closes` stands for the end of the output.
+    """Parses JSON calls between two marks; an empty `closes` stands for the end of the output.
 
-    `parse` turns the text between the marks into calls. If it returns None, that text stays text, with its
-    marks.
+    A mark within a string of the JSON is part of that string. `parse` turns the text between the marks into
+    calls. If it returns None, that text stays text, with its marks.
     """
 
     def __init__(self, opens: str, closes: str, parse: ParseCalls) -> None:
@@ -41,7 +42,7 @@ class TaggedParser:
         self._closes = closes
         self._parse = parse
         self._buffer = ""
-        self._inside = False
+        self._body: _Body | None = None  # inside a call
 
     def push(self, piece: str) -> list[str | Call]:
         """Return the text and the calls that `piece` completes."""
@@ -49,31 +50,40 @@ class TaggedParser:
         parts: list[str | Call] = []
         while (part := self._take_to_mark()) is not None:
             parts += part
-        if not self._inside:
+        if self._body is None:
             parts += self._take_text(len(self._buffer) - overlap(self._buffer, self._opens))
         return parts
 
     def end(self) -> list[str | Call]:
         """Return the rest; the last call may lack its closing mark."""
-        if not self._inside:
-            return self._take_text(len(self._buffer))
-        body, self._buffer, self._inside = self._buffer, "", False
-        return self._calls(body)
+        parts: list[str | Call] = []
+        while self._body is not None and self._closes and self._closes in self._buffer:
+            if self._parse(self._buffer) is not None:
+                break
+            body, _, self._buffer = self._buffer.partition(self._closes)
+            self._body = None
+            parts += [*self._calls(body), *self.push("")]
+        if self._body is None:
+            return parts + self._take_text(len(self._buffer))
+        body, self._buffer, self._body = self._buffer, "", None
+        return parts + self._calls(body)
 
     def _take_to_mark(self) -> list[str | Call] | None:
         """Take everything up to the next mark off the buffer; None if the buffer has no mark."""
-        mark = self._closes if self._inside else self._opens
-        at = self._buffer.find(mark) if mark else -1
-        if at < 0:
-            return None
-        if not self._inside:
+        if self._body is None:
+            at = self._buffer.find(self._opens)
+            if at < 0:
+                return None
             parts = self._take_text(at)
-            self._buffer = self._buffer[len(mark) :]
-        else:
-            body, self._buffer = self._buffer[:at], self._buffer[at + len(mark) :]
-            parts = self._calls(body)
-        self._inside = not self._inside
-        return parts
+            self._buffer, self._body = self._buffer[len(self._opens) :], _Body(self._closes)
+            return parts
+        at = self._body.end(self._buffer)
+        if at is None:
+            return None
+        if self._parse(self._buffer[:at]) is None:  # a string in it never ended
+            at = self._buffer.find(self._closes)
+        body, self._buffer, self._body = self._buffer[:at], self._buffer[at + len(self._closes) :], None
+        return self._calls(body)
 
     def _calls(self, body: str) -> list[str | Call]:
         calls = self._parse(body)
@@ -82,6 +92,31 @@ class TaggedParser:
     def _take_text(self, length: int) -> list[str | Call]:
         text, self._buffer = self._buffer[:length], self._buffer[length:]
         return [text] if text else []
+
+
+_IN_STRING = re.compile(r'"|\\.', re.S)
+
+
+class _Body:
+    """Finds the mark `closes` after a JSON text that grows, outside of its strings."""
+
+    def __init__(self, closes: str) -> None:
+        self._closes = closes
+        self._outside = re.compile(f'"|{re.escape(closes)}' if closes else '"')
+        self._in_string = False
+        self._scanned = 0
+
+    def end(self, text: str) -> int | None:
+        """Return the place of the mark; each character of `text` is looked at once over all calls."""
+        while match := (_IN_STRING if self._in_string else self._outside).search(text, self._scanned):
+            self._scanned = match.end()
+            if match[0] == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string:
+                return match.start()
+        rest = len(text) - (text.endswith("\\") if self._in_string else overlap(text, self._closes or '"'))
+        self._scanned = max(self._scanned, rest)
+        return None
 
 
 class BareJsonParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import pytest
@@ -13,6 +14,7 @@ from localspec.output.tool_calls import (
     Call,
     TaggedParser,
     ToolCallParser,
+    _Body,
     name_and_parameters,
     parse_json_calls,
 )
@@ -62,6 +64,29 @@ def test_text_is_returned_as_soon_as_possible() -> None:
 @pytest.mark.parametrize("broken", ["{", '{"name": 3}', '{"name": "x", "arguments": []}', "", "[]", "[1]"])
 def test_a_malformed_call_is_text_with_its_marks(broken: str) -> None:
     assert read(tagged(), f"a<call>{broken}</call>b", [3]) == [f"a<call>{broken}</call>b"]
+
+
+@given(st.text('<cal>/\\"{}x \n', max_size=40), st.lists(st.integers(0, 90), max_size=8))
+def test_an_argument_may_hold_anything_also_marks(text: str, cuts: list[int]) -> None:
+    call = Call("write_file", {"text": f"{text}</call>{text}<call>"})
+    written = json.dumps({"name": call.name, "arguments": call.arguments})
+    assert read(tagged(), f"a<call>{written}</call>b<call>{written}</call>", cuts) == ["a", call, "b", call]
+    assert read(tagged(), f"a<call>{written}", cuts) == ["a", call]
+
+
+def test_what_follows_a_string_without_an_end_is_not_lost() -> None:
+    broken = '<call>{"name": "x}</call>'
+    whole = f"<call>{WRITTEN}</call>"
+    assert read(tagged(), f"a{broken}b{whole}c{broken}", [5]) == [f"a{broken}b", READ, f"c{broken}"]
+    assert read(tagged(), broken * 3000, []) == [broken * 3000]
+
+
+def test_each_character_is_looked_at_once() -> None:
+    body, text = _Body("</call>"), '{"a": "'
+    for _ in range(1000):
+        text += "x</call>"
+        assert body.end(text) is None
+        assert body._scanned == len(text)
 
 
 def test_a_last_call_may_lack_its_mark() -> None:
