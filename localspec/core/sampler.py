@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.types import Distribution, Guess, Row, Tokens, shared_prefix
-from localspec.errors import BadValue
+from localspec.errors import BadValue, ModelError
 
 SHARES = (1e-2, 1e-4)  # of the highest weight: thresholds to try for a nucleus
+COLDEST = 1e-30  # a temperature below it leaves the highest logits alone
 BLOCK = 64  # logits per block; the block maxima bound the top-k from below
 
 
@@ -110,25 +111,29 @@ class Sampler:
         """Return the target's token after `before`, from its logits `row` [vocab]."""
         if self.sampling.greedy:
             row = self._penalized(row, before)
-            token = int(row.argmax())
-            return token if self.allows(token, before) else int(self._within(row, before).argmax())
+            token = int(row.argmax())  # the first NaN, if there is one
+            _check_number(row[token])
+            return token if self.allows(token, before) else int(self._allowed_only(row, before).argmax())
         return self.coupled_draw(self.distribution(row, before), len(before))
 
     def guess(self, row: Row, before: Tokens) -> Guess:
         """Return a draft model's guess of the token after `before`, from its logits `row` [vocab]."""
-        if self.sampling.greedy:
-            adjusted = self.adjusted(row, before)
+        adjusted = self.adjusted(row, before)
+        if self.sampling.greedy or self.constrained:
             token = int(adjusted.argmax())
-            if adjusted[token] == -np.inf:  # no allowed token is in the draft's smaller vocabulary
+            if not np.isfinite(adjusted[token]):  # no allowed token is in the draft's smaller vocabulary
                 return Guess(token, None, 0.0)
-            return Guess(token, None, 1.0 / _partition(adjusted, adjusted[token]))
-        draft = self.distribution(row, before)
+            if self.sampling.greedy:
+                return Guess(token, None, 1.0 / _partition(adjusted, adjusted[token]))
+        draft = self._distribution(adjusted)
         token = self.coupled_draw(draft, len(before)) if self.coupled else self.draw(draft)
         return Guess(token, draft, draft.of(token))
 
     def distribution(self, row: Row, before: Tokens) -> Distribution:
         """Return the distribution of the token after `before`, from logits `row` [vocab]."""
-        row = self.adjusted(row, before)
+        return self._distribution(self._allowed_only(self._penalized(row, before), before))
+
+    def _distribution(self, row: Row) -> Distribution:
         if self.sampling.greedy:
             return Distribution(np.array([row.argmax()]), np.ones(1))
         tokens, probs = self._candidates(row)
@@ -157,6 +162,13 @@ class Sampler:
         mask = self._allowed(before)
         return row if mask is None else np.where(mask[: len(row)], row, np.float32(-np.inf))
 
+    def _allowed_only(self, row: Row, before: Tokens) -> Row:
+        """Return the logits of allowed tokens; all are alike if the model gives each a logit of -inf."""
+        within = self._within(row, before)
+        if within is row or within.max() > -np.inf:
+            return within
+        return self._within(np.zeros_like(row), before)
+
     def _allowed(self, before: Tokens) -> NDArray[np.bool_] | None:
         return self._constraint.allowed(before[self._from :]) if self._constraint else None
 
@@ -166,7 +178,14 @@ class Sampler:
             return row
         row = row.copy()
         for token, bias in settings.logit_bias.items():
-            row[token] += bias
+            if token < len(row):  # a draft's logits may be narrower than the target's
+                row[token] += bias
+        with np.errstate(over="ignore"):  # to the limit, infinite
+            self._penalize(row, before)
+        return row
+
+    def _penalize(self, row: Row, before: Tokens) -> None:
+        settings = self.sampling
         if settings.repetition_penalty != 1:
             tokens, _ = self._whole.of(before, len(row))
             seen = row[tokens]
@@ -175,7 +194,6 @@ class Sampler:
         if settings.presence_penalty or settings.frequency_penalty:
             tokens, counts = self._answer.of(before, len(row))
             row[tokens] -= settings.presence_penalty + settings.frequency_penalty * counts
-        return row
 
     def coupled_draw(self, distribution: Distribution, position: int) -> int:
         """Draw a token with the noise of `position`: argmin of Exponential(1) / p, an exponential race."""
@@ -185,8 +203,9 @@ class Sampler:
 
     def draw(self, distribution: Distribution) -> int:
         """Draw a token afresh."""
-        at = np.searchsorted(np.cumsum(distribution.probs), self.uniform(), side="right")
-        return int(distribution.tokens[min(int(at), len(distribution.tokens) - 1)])
+        sums = np.cumsum(distribution.probs)
+        at = np.searchsorted(sums, min(self.uniform(), np.nextafter(sums[-1], 0)), side="right")
+        return int(distribution.tokens[at])
 
     def uniform(self) -> float:
         """Draw a number from [0, 1) afresh."""
@@ -268,14 +287,34 @@ def _nucleus(
 
 
 def _weights(logits: Row, temperature: float) -> tuple[Row, np.float64]:
-    """Return exp((logits - highest) / temperature) and their sum."""
-    scaled = (logits - logits.max()) * np.float32(1 / temperature)
-    weights = np.exp(scaled, out=scaled)
+    """Return exp((logits - highest) / temperature) and their sum.
+
+    The highest alone have a weight at a temperature next to 0, and where they are infinite. Raises ModelError
+    for logits that are not numbers.
+    """
+    highest = logits.max()
+    _check_number(highest)
+    if temperature < COLDEST or not np.isfinite(highest):
+        weights = (logits == highest).astype(np.float32)
+    else:
+        with np.errstate(over="ignore"):  # far below the highest: the weight is 0
+            scaled = (logits - highest) * np.float32(1 / temperature)
+        weights = np.exp(scaled, out=scaled)
     return weights, np.float64(weights.sum())
 
 
+def _check_number(highest: np.float32) -> None:
+    """Raise ModelError if the highest of a model's logits is NaN, as it is if any of them is."""
+    if np.isnan(highest):
+        raise ModelError(
+            "The model computed logits that are not numbers",
+            "Try another `--engine` or `--device`; if it is the same there, the model's weights are damaged",
+        )
+
+
 def _partition(logits: Row, highest: np.float32) -> float:
-    return float(np.exp(logits - highest).sum())
+    with np.errstate(over="ignore"):  # far below the highest: the weight is 0
+        return float(np.exp(logits - highest).sum())
 
 
 def _mix(bits: Any) -> Any:

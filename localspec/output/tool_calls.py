@@ -71,10 +71,10 @@ class TaggedParser:
     def _take_to_mark(self) -> list[str | Call] | None:
         """Take everything up to the next mark off the buffer; None if the buffer has no mark."""
         if self._body is None:
-            at = self._buffer.find(self._opens)
-            if at < 0:
+            start = self._buffer.find(self._opens)
+            if start < 0:
                 return None
-            parts = self._take_text(at)
+            parts = self._take_text(start)
             self._buffer, self._body = self._buffer[len(self._opens) :], _Body(self._closes)
             return parts
         at = self._body.end(self._buffer)

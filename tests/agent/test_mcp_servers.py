@@ -14,12 +14,15 @@ from typing import Any
 
 import psutil
 import pytest
+from llguidance import LLMatcher
 
 from localspec.agent.tools import mcp_servers
 from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.errors import BadValue
+from localspec.tool_formats.qwen import Qwen
 from localspec.tools import Tool, ToolFailed
 
+RAW = Path(__file__).with_name("mcp_raw_server.py")
 SERVER = Path(__file__).with_name("mcp_server.py")
 SMALL: dict[str, Any] = {"command": sys.executable, "args": [str(SERVER)], "env": {"MINE": "given"}}
 
@@ -225,3 +228,96 @@ def test_an_unsupported_schema_goes_into_the_description() -> None:
     assert (schema, told) == ({"type": "object", "properties": {}}, "bare")
     tool = Tool("odd", told, schema, print)
     tool.check({"a": "y"})
+
+
+def raw(tools: list[Any], result: Any = None, **options: Any) -> Any:
+    """Return the context of a server that sends just this."""
+    arguments = [str(RAW), json.dumps(tools), json.dumps(result or {"content": []})]
+    return mcp_servers.connected({"raw": {"command": sys.executable, "args": arguments}}, **options)
+
+
+def test_odd_tools_do_not_keep_the_others_from_being_used() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    empty = {"type": "object", "properties": {}}
+    odd: list[tuple[Any, str | None, Any]] = [
+        ({"name": "plain", "inputSchema": schema}, "raw_plain", schema),
+        ({"name": "none"}, "raw_none", empty),
+        ({"name": "null", "inputSchema": None}, "raw_null", empty),
+        ({"name": "untyped", "inputSchema": {"properties": schema["properties"]}}, "raw_untyped", schema),
+        ({"name": "text", "inputSchema": {"type": "string"}}, "raw_text", empty),
+        ({"name": "plain", "inputSchema": schema, "annotations": 5}, "raw_plain_2", schema),
+        ({"name": "a/b c", "description": {"de": 7}}, "raw_a_b_c", empty),
+        ({"name": ""}, "raw_", empty),
+        ({"name": "taken"}, "raw_taken_3", empty),
+        ({"name": 5, "inputSchema": schema}, None, None),
+        ({"inputSchema": schema}, None, None),
+        ("a text", None, None),
+        ({"name": "own", "inputSchema": {"x-alternatives": 5}}, "raw_own", empty),
+        ({"name": "no_grammar", "inputSchema": {"properties": []}}, "raw_no_grammar", empty),
+    ]
+    said: list[str] = []
+    taken = ("raw_taken", "raw_taken_2")
+    with raw([listed for listed, _, _ in odd], taken=taken, say=said.append) as found:
+        assert [(tool.name, tool.parameters) for tool in found] == [
+            (name, parameters) for _, name, parameters in odd if name
+        ]
+        source = Qwen().grammar([tool.schema_now for tool in found], lambda text: None, must=True)
+        assert LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(source)) == ""
+    assert len(said) == 3
+    assert "The server `raw` has a tool without a name" in said[0]
+
+
+LINK = {
+    "type": "resource_link",
+    "uri": "file:///a/b.txt",
+    "name": "b",
+    "mimeType": "text/plain",
+    "description": "Of b.",
+}
+BLOB = {"uri": "file:///x", "blob": "AAAA", "mimeType": "application/pdf"}
+RESULTS = [
+    ({"content": [], "structuredContent": {"a": 1}}, '{"a": 1}'),
+    ({"structuredContent": {"a": [1, "\xe9"]}}, '{"a": [1, "\xe9"]}'),
+    ({"content": [{"type": "text", "text": '{"a":1}'}], "structuredContent": {"a": 1}}, '{"a":1}'),
+    ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 3}}, "3"),
+    ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"result": "x"}}, "x"),
+    (
+        {
+            "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "2"}],
+            "structuredContent": {"result": ["x", 2]},
+        },
+        "x\n2",
+    ),
+    ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 4}}, '3\n{"result": 4}'),
+    ({"content": [], "structuredContent": [1, 2]}, '{"result": [1, 2]}'),
+    ({"content": [LINK]}, "b: file:///a/b.txt (text/plain). Of b"),
+    ({"content": [{"type": "resource", "resource": {"uri": "file:///x", "text": "T"}}]}, "T"),
+    (
+        {"content": [{"type": "resource", "resource": BLOB}]},
+        "(resource: file:///x, application/pdf, 3 bytes that are not text)",
+    ),
+    (
+        {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]},
+        "(image: image/png, 3 bytes that are not text)",
+    ),
+    (
+        {"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]},
+        "(audio: audio/wav, 3 bytes that are not text)",
+    ),
+    ({"content": [{"type": "video", "url": "x"}]}, '{"type": "video", "url": "x"}'),
+    ({"content": [{"type": "text", "text": 5}]}, '{"type": "text", "text": 5}'),
+    ({"content": "x"}, "x"),
+    ({"content": None}, "(it returned nothing)"),
+]
+
+
+@pytest.mark.parametrize(("result", "text"), RESULTS)
+def test_everything_that_a_result_has_arrives_or_is_named(result: Any, text: str) -> None:
+    with raw([{"name": "call"}], result) as (call,):
+        assert call.run() == text
+
+
+def test_an_error_may_be_in_the_structured_content() -> None:
+    result = {"content": [], "isError": True, "structuredContent": {"code": 5}}
+    with raw([{"name": "call"}], result) as (call,), pytest.raises(ToolFailed, match='"code": 5'):
+        call.run()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from localspec.core.sampler import Occurrences, Sampler, Sampling, top
+from localspec.core.sampler import Constraint, Occurrences, Sampler, Sampling, top
 from localspec.core.types import Distribution
-from localspec.errors import BadValue
+from localspec.errors import BadValue, ModelError
 
 TEXT = [1, 5, 5, 2, 7, 5, 2, 0, 7, 7]  # the answer begins at 4
 DRAWS = 4000
@@ -108,6 +110,75 @@ def test_a_logit_of_minus_infinity_is_never_chosen() -> None:
     for options in ({}, {"top_p": 0.99}, {"top_k": 5}, {"min_p": 0.1}):
         sampler = Sampler(Sampling(temperature=1.0, **options))
         assert {sampler.choose(row, range(at)) for at in range(200)} == {6, 7}
+
+
+LARGEST = np.finfo(np.float32).max
+EDGE_ROWS = {
+    "usual": logits(130),
+    "ties": np.zeros(130, np.float32),
+    "one": np.where(np.arange(130) == 77, np.float32(0), np.float32(-np.inf)),
+    "some": np.where(np.arange(130) % 3 == 0, logits(130), np.float32(-np.inf)),
+    "none": np.full(130, -np.inf, np.float32),
+    "infinite": np.where(np.arange(130) == 5, np.float32(np.inf), logits(130)),
+    "wide": np.where(np.arange(130) % 2 == 0, LARGEST, -LARGEST).astype(np.float32),
+    "tiny": logits(130) * np.float32(1e-44),
+}
+EDGES = {
+    "temperature": (0, 5e-324, 1e-45, 1e-38, 1e-8, 1, 100),
+    "top_k": (0, 1, 7, 2**31),
+    "top_p": (0, 5e-324, 0.5, 1 - 2**-53, 1),
+    "min_p": (0, 5e-324, 1 - 2**-53, 1),
+    "repetition_penalty": (0.01, 1, 100),
+    "presence_penalty": (-100, 0, 100),
+}
+
+
+class Last(Constraint):
+    def allowed(self, answer: Sequence[int]) -> NDArray[np.bool_]:
+        return np.arange(130) == 129
+
+    def forced(self, answer: Sequence[int]) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize("name", EDGE_ROWS)
+def test_every_setting_at_its_limits_gives_a_token_of_the_model(name: str) -> None:
+    """numpy's warnings are errors in tests."""
+    row = EDGE_ROWS[name]
+    for values in itertools.product(*EDGES.values()):
+        settings = Sampling(**dict(zip(EDGES, values, strict=True)))
+        sampler = Sampler(settings)
+        token = sampler.choose(row, TEXT)
+        found = sampler.distribution(row, TEXT)
+        assert found.of(token) > 0
+        assert found.probs.sum() == pytest.approx(1)
+        assert row[token] > -np.inf or name == "none"
+        assert name != "infinite" or token == 5
+        assert found.of(sampler.draw(found)) > 0
+        sampler.guess(row[:100], TEXT)
+        sampler = Sampler(settings, constraint=Last())
+        assert sampler.choose(row, TEXT) == 129
+        assert sampler.guess(row[:100], TEXT).confidence == 0
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-31, 1e-12])
+def test_a_temperature_next_to_0_is_greedy(temperature: float) -> None:
+    for seed in range(50):
+        row = logits(1000, seed)
+        assert Sampler(Sampling(temperature=temperature), seed=seed).choose(row, TEXT) == row.argmax()
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-45, 1])
+def test_logits_that_are_no_numbers_are_an_error(temperature: float) -> None:
+    row = np.where(np.arange(130) == 5, np.float32(np.nan), logits(130))
+    with pytest.raises(ModelError, match="not numbers"):
+        Sampler(Sampling(temperature=temperature)).choose(row, TEXT)
+
+
+def test_a_bias_of_a_token_that_a_draft_lacks_is_left_out() -> None:
+    sampler = Sampler(Sampling(logit_bias={129: 100.0}))
+    assert sampler.choose(logits(130), TEXT) == 129
+    assert sampler.guess(logits(130)[:100], TEXT).token == logits(130)[:100].argmax()
 
 
 def test_the_distribution_knows_single_tokens() -> None:

@@ -10,23 +10,27 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec import children
 from localspec.agent.tools.files import shortened
+from localspec.agent.tools.mcp_messages import Tolerant, text_of
 from localspec.disk import given
 from localspec.errors import BadValue, LocalspecError, MissingExtra, printable
 from localspec.output import grammar
 from localspec.output.visible import visible
-from localspec.tools import Tool, ToolFailed
+from localspec.tools import ALTERNATIVES, SUBSTRING_OF, Tool, ToolFailed
 
 START_TIMEOUT = 60.0  # seconds: `npx` and `uvx` download a server the first time
 CALL_TIMEOUT = 120.0
 STOP_TIMEOUT = 10.0
 MAX_STDERR = 4000  # characters, of the end
+OWN_KEYS = (ALTERNATIVES, SUBSTRING_OF)
 
 Result = TypeVar("Result")
 
@@ -71,11 +75,17 @@ def _are_texts(values: Any) -> bool:
 
 
 @contextmanager
-def connected(servers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[Tool]]:
+def connected(
+    servers: Mapping[str, Mapping[str, Any]],
+    *,
+    taken: Collection[str] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> Iterator[list[Tool]]:
     """Start the servers, yield their tools, named SERVER_TOOL, and stop the servers after the block.
 
-    Raises MissingExtra without the `mcp` package, ServerFailed for a server that does not start. A call to a
-    server that has died since raises ToolFailed.
+    A tool whose name is `taken` gets a number. `say` is told of tools that are left out. Raises MissingExtra
+    without the `mcp` package, ServerFailed for a server that does not start. A call to a server that has died
+    since raises ToolFailed.
     """
     try:
         import mcp  # noqa: F401
@@ -83,15 +93,25 @@ def connected(servers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[Tool]]:
         raise MissingExtra("mcp", "mcp") from None
     logging.getLogger("mcp").addHandler(logging.NullHandler())  # it would print to stderr
     loop = _Loop()
-    running = [_Server(name, dict(server), loop) for name, server in servers.items()]
+    running = [_Server(name, dict(server), loop, say) for name, server in servers.items()]
     try:
         for server in running:
             server.start()
-        yield [tool for server in running for tool in server.tools]
+        yield _with_own_names([tool for server in running for tool in server.tools], taken)
     finally:
         for server in running:
             server.stop()
         loop.close()
+
+
+def _with_own_names(tools: Sequence[Tool], taken: Collection[str]) -> list[Tool]:
+    names, found = set(taken), []
+    for tool in tools:
+        numbered = (f"{tool.name}_{number}" for number in count(2))
+        name = tool.name if tool.name not in names else next(name for name in numbered if name not in names)
+        names.add(name)
+        found.append(replace(tool, name=name))
+    return found
 
 
 class _Loop:
@@ -122,8 +142,9 @@ class _Loop:
 class _Server:
     """One server: a task holds its connection from start to stop."""
 
-    def __init__(self, name: str, settings: dict[str, Any], loop: _Loop) -> None:
+    def __init__(self, name: str, settings: dict[str, Any], loop: _Loop, say: Callable[[str], None]) -> None:
         self.name = name
+        self._say = say
         self.tools: list[Tool] = []
         self._settings = settings
         self._loop = loop
@@ -182,10 +203,9 @@ class _Server:
         from mcp import Client
 
         try:
-            async with (
-                AsyncExitStack() as stack,
-                Client(await self._transport(stack), read_timeout_seconds=CALL_TIMEOUT) as client,
-            ):
+            async with AsyncExitStack() as stack:
+                transport = Tolerant(await self._transport(stack), self._tell)
+                client = await stack.enter_async_context(Client(transport, read_timeout_seconds=CALL_TIMEOUT))
                 tools, cursor = [], None
                 while True:
                     page = await client.list_tools(cursor=cursor)
@@ -204,6 +224,9 @@ class _Server:
                 raise
         finally:
             self._client = None
+
+    def _tell(self, text: str) -> None:
+        self._say(f"The server `{printable(self.name)}` {visible(text)}")
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         """Return the transport to the server; `stack` closes what it needs."""
@@ -256,7 +279,7 @@ class _Server:
             raise ToolFailed(f"`{name}` did not answer in {CALL_TIMEOUT:g} seconds") from None
         except Exception as error:  # a server or its transport may raise anything
             raise ToolFailed(f"`{name}` failed: {format_cause(error)}") from None
-        text = shortened("\n".join(_block_text(block) for block in result.content))
+        text = shortened(text_of(result))
         if result.is_error:
             raise ToolFailed(text or f"`{name}` failed")
         return text or "(it returned nothing)"
@@ -268,7 +291,7 @@ def _schema_and_description(listed: Any) -> tuple[dict[str, Any], str]:
     A schema that no grammar can express goes into the description, and the server checks the arguments.
     """
     description = visible(listed.description or listed.name)
-    schema = {"properties": {}, **listed.input_schema, "type": "object"}
+    schema = _without_own_keys({"properties": {}, **listed.input_schema, "type": "object"})
     try:
         grammar.from_schema(schema, listed.name)
     except BadValue:
@@ -276,13 +299,13 @@ def _schema_and_description(listed: Any) -> tuple[dict[str, Any], str]:
     return schema, description
 
 
-def _block_text(block: Any) -> str:
-    """Return the text of a block of a result, or its type if it has none."""
-    if block.type == "text":
-        return str(block.text)
-    if block.type == "resource" and hasattr(block.resource, "text"):
-        return str(block.resource.text)
-    return f"({block.type})"
+def _without_own_keys(value: Any) -> Any:
+    """Return a foreign schema without the keys that mean something to localspec's own grammars."""
+    if isinstance(value, list):
+        return [_without_own_keys(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_own_keys(each) for key, each in value.items() if key not in OWN_KEYS}
 
 
 def format_cause(error: BaseException) -> str:

@@ -79,9 +79,12 @@ def tools_of(given: AgentOptions, folder: Folder, stack: ExitStack) -> list[Tool
 
     tools = toolbox.chosen(folder, given.tool)
     if given.mcp:
+        from localspec.agent.loop_guard import FINAL
         from localspec.agent.tools import mcp_servers
 
-        tools += stack.enter_context(mcp_servers.connected(mcp_servers.read_servers(given.mcp)))
+        taken = [FINAL, *(tool.name for tool in tools)]
+        servers = mcp_servers.read_servers(given.mcp)
+        tools += stack.enter_context(mcp_servers.connected(servers, taken=taken, say=console.say))
     return tools
 
 
