@@ -11,6 +11,7 @@ from localspec.core.sampler import Sampling
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 from localspec.output.reasoning import OPENS, ReasoningParser, split
+from localspec.output.visible import visible
 from localspec.runtime.answer import Answer, AnswerStream
 from localspec.runtime.generation import Runtime
 
@@ -272,7 +273,7 @@ def fenced(name: str, text: str) -> str:
     """Return a file for a prompt: its name, and its text in a fence longer than any fence in it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
-    return f"{name}:\n{fence}\n{text.rstrip()}\n{fence}"
+    return f"{visible(name)}:\n{fence}\n{text.rstrip()}\n{fence}"
 
 
 def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:

@@ -81,8 +81,12 @@ def say_parts(parts: Parts) -> None:
 
 
 def print_json(values: Any, indent: int | None = None) -> None:
-    """Print a value as JSON on stdout; hidden characters in its texts are escaped, so it stays the same."""
-    print_exact(escaped(json.dumps(values, ensure_ascii=False, indent=indent)) + "\n")
+    """Print a value as JSON on stdout; hidden characters in its texts are escaped, so it stays the same.
+
+    So are all but ASCII if stdout has another encoding than UTF-8.
+    """
+    other = not (sys.stdout.encoding or "").lower().startswith("utf")
+    print_exact(escaped(json.dumps(values, ensure_ascii=other, indent=indent)) + "\n")
 
 
 def print_exact(text: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+from localspec.errors import BadValue
 
 Values = TypeVar("Values")
 
@@ -44,6 +47,32 @@ CalibrationPrompts = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 AsJsonList = Annotated[bool, typer.Option("--json", help="Print a JSON list.")]
 AsJsonCard = Annotated[bool, typer.Option("--json", help="Print its card as JSON.")]
+
+
+def text(parameter: typer.CallbackParam, value: Any) -> Any:
+    """Return the text, or texts, of an option; raises BadValue for bytes that are not UTF-8."""
+    if isinstance(value, list | tuple):
+        return [text(parameter, each) for each in value]
+    found = utf8(value or "")
+    if found is None:
+        raise BadValue(f"`--{parameter.name}` is not UTF-8 text", "Check where it comes from, and convert it")
+    return value and found
+
+
+def utf8(text: str) -> str | None:
+    """Return a text of the command line, None if it is not UTF-8.
+
+    In a locale of another encoding, such as C, bytes that this lacks have become surrogates.
+    """
+    try:
+        return os.fsencode(text).decode() if has_surrogates(text) else text
+    except UnicodeError:
+        return None
+
+
+def has_surrogates(text: str) -> bool:
+    """Return whether a text from the system has bytes that are not of its encoding."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def command(function: Callable[[Values], None]) -> Callable[..., None]:

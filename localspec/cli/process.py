@@ -5,6 +5,7 @@ This file imports nothing large, so that Ctrl-C during the imports of the comman
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import signal
@@ -57,9 +58,10 @@ def _exit(number: int, frame: Any) -> NoReturn:
 
 
 def open_standard_streams() -> None:
-    """Open the standard streams that were closed at the start on nothing.
+    """Open the standard streams that were closed at the start on nothing, and let none fail at a character.
 
-    Otherwise the next file that is opened would get their number, and the output.
+    Otherwise the next file that is opened would get a closed one's number, and the output. Bytes of stdin
+    that are not of its encoding become surrogates, which `read_prompt` finds.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -72,6 +74,30 @@ def open_standard_streams() -> None:
         if getattr(sys, name) is None:
             mode = "r" if number == 0 else "w"
             setattr(sys, name, open(number, mode, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="surrogateescape" if number == 0 else ESCAPED.name)
+
+
+class _Escapes:
+    """Writes characters that an encoding lacks as the escapes of JSON, and remembers that it did."""
+
+    name = "localspec"
+
+    def __init__(self) -> None:
+        self.encoding = ""  # that lacked one
+        codecs.register_error(self.name, self._escape)
+
+    def _escape(self, error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        self.encoding = error.encoding
+        units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+        pairs = zip(units[::2], units[1::2], strict=True)
+        return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), error.end
+
+
+ESCAPED = _Escapes()
 
 
 class RecordedOutput(io.FileIO):
@@ -116,6 +142,14 @@ def flushed(code: Any, output: RecordedOutput | None) -> Any:
             stream.flush()
         except OSError:
             _drop_rest(stream)
+    if ESCAPED.encoding:
+        from localspec.cli import console
+
+        console.say(
+            f"The output has the encoding {ESCAPED.encoding}: characters that it lacks are written as "
+            "\\uXXXX. `PYTHONIOENCODING=utf-8` writes them as they are",
+            console.DIM,
+        )
     fault = output.fault if output else None
     if fault is None:
         return code

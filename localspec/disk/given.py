@@ -29,9 +29,19 @@ def path_of(text: str | Path) -> Path:
             return path
         reason = getattr(error, "strerror", None) or str(error)
         raise BadValue(f"`{printable(str(text))}` cannot be a path: {reason}", "Check it") from None
+    check_utf8(path)
     if len(path.parts) > MAX_PARTS:
         raise BadValue(f"`{printable(str(text))}` has more than {MAX_PARTS} folders", "Check it")
     return path
+
+
+def check_utf8(path: Path) -> None:
+    """Raise BadValue for a path that is not UTF-8: no engine can open it, and no JSON can hold it."""
+    whole = path.absolute()
+    try:
+        str(whole).encode()
+    except UnicodeEncodeError:
+        raise BadValue(f"`{printable(str(whole))}` is not a UTF-8 path", "Rename it") from None
 
 
 def exists(text: str | Path) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from localspec.disk import given
 from localspec.errors import BadValue
 from localspec.library import storage
 
@@ -24,9 +25,14 @@ def check_name(name: str) -> None:
 
 
 def home() -> Path:
-    """Return the data folder: `LOCALSPEC_HOME`, else the platform's user data folder."""
+    """Return the data folder: `LOCALSPEC_HOME`, else the platform's user data folder.
+
+    Raises BadValue for one whose path is not UTF-8.
+    """
     chosen = os.environ.get("LOCALSPEC_HOME")
-    return Path(chosen).expanduser() if chosen else default_home()
+    folder = Path(chosen).expanduser() if chosen else default_home()
+    given.check_utf8(folder)
+    return folder
 
 
 def default_home() -> Path:

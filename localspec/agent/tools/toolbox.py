@@ -44,7 +44,7 @@ def briefed(folder: Folder, task: str, known: Sequence[Mapping[str, Any]] = ()) 
     for file in islice(folder.files(folder.root), MAX_SCANNED):
         name = folder.name(file)
         if name in words and (text := files.content(folder, file, MAX_ATTACHED)) is not None:
-            parts.append(fenced(visible(name), visible(text)))
+            parts.append(fenced(name, visible(text)))
             names.append(name)
     return "\n\n".join([*parts, task]), names
 

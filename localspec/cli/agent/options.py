@@ -44,7 +44,10 @@ class AgentOptions:
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything.")] = False
     max_steps: Annotated[int, typer.Option(min=1, help="Maximum answers of the model for one task.")] = 25
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of one answer.")] = 2048
-    system: Annotated[str | None, typer.Option(help="System prompt.", show_default="that of an agent")] = None
+    system: Annotated[
+        str | None,
+        typer.Option(help="System prompt.", show_default="that of an agent", callback=options.text),
+    ] = None
     tool_format: Annotated[
         str | None, typer.Option(help="Tool-call format.", show_default="by the chat template")
     ] = None

@@ -83,9 +83,14 @@ class ChatOptions:
         ),
     ] = None
     seed: options.Seed = None
-    system: Annotated[str | None, typer.Option(help="System prompt.", show_default=False)] = None
+    system: Annotated[
+        str | None, typer.Option(help="System prompt.", show_default=False, callback=options.text)
+    ] = None
     stop: Annotated[
-        list[str] | None, typer.Option(help="Stop before this text; may be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            help="Stop before this text; may be repeated.", show_default=False, callback=options.text
+        ),
     ] = None
     json_schema: Annotated[
         Path | None,
