@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import loopback
 import pytest
 
 from localspec.agent.permission import NotAllowed, Permission, Reply
@@ -272,3 +273,30 @@ def test_an_always_for_the_public_network_covers_no_other() -> None:
     with pytest.raises(NotAllowed, match="no terminal"):
         Permission(["read", "fetch"]).check(page, {"url": "http://127.0.0.1/"})
     Permission(["read", "fetch", "local"]).check(page, {"url": "http://127.0.0.1/"})
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
+def test_the_proxy_of_the_user_fetches_or_nobody_does(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    for name in ("http_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    seen: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            self.wfile.write(b"through the proxy")
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with loopback.serving(Proxy) as address:
+        monkeypatch.setenv(variable, address)
+        assert fetch("http://no-such-host.example/a") == "through the proxy"
+    assert seen == ["http://no-such-host.example/a"]
+    monkeypatch.setenv(variable, "socks5://127.0.0.1:9")
+    with pytest.raises(ToolFailed, match="of the kind `socks5`, cannot fetch pages"):
+        fetch("http://no-such-host.example/a")

@@ -1,10 +1,12 @@
-"""A Hugging Face hub on loopback that can be slow, busy, broken, gated or lie; and a proxy that remembers."""
+"""A Hugging Face hub on loopback that can be slow, busy, broken, gated or lie; and proxies that remember."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import select
+import socket
 import sys
 import threading
 import time
@@ -14,7 +16,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -214,6 +217,47 @@ def proxy(seen: list[str]) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET
 
     return Proxy
+
+
+class Socks(BaseRequestHandler):
+    """A SOCKS5 proxy without a password (RFC 1928), which notes the host and port of each connection."""
+
+    seen: ClassVar[list[tuple[str, int]]]
+
+    def handle(self) -> None:
+        self._read(self._read(2)[1])
+        self.request.sendall(b"\5\0")
+        kind = self._read(4)[3]
+        host = self._read(self._read(1)[0]).decode() if kind == 3 else ".".join(map(str, self._read(4)))
+        port = int.from_bytes(self._read(2), "big")
+        self.seen.append((host, port))
+        with socket.create_connection((host, port)) as there:
+            self.request.sendall(b"\5\0\0\1" + bytes(6))
+            while ready := select.select([self.request, there], [], [], 30)[0]:
+                for one in ready:
+                    piece = one.recv(1 << 16)
+                    if not piece:
+                        return
+                    (there if one is self.request else self.request).sendall(piece)
+
+    def _read(self, size: int) -> bytes:
+        found: bytes = self.request.recv(size, socket.MSG_WAITALL)
+        return found
+
+
+@contextmanager
+def socks(seen: list[tuple[str, int]]) -> Iterator[str]:
+    """Serve a SOCKS5 proxy on a port of loopback; gives its host and port."""
+    server = ThreadingTCPServer(("127.0.0.1", 0), type("Noting", (Socks,), {"seen": seen}))
+    server.daemon_threads, server.block_on_close = True, False
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 class Server(ThreadingHTTPServer):

@@ -53,13 +53,13 @@ class Web:
         found = addresses.numeric(host)
         if not any(map(addresses.network, found)):
             yield "fetch", f"GET {url}\n"
-        if not (found or _uses_proxy(url, host)):
+        if not (found or _proxy(url, host)):
             found = _within_time(url, lambda: addresses.resolve(host))
         places = {address: place for address in found if (place := addresses.network(address))}
         if places:
             where = "".join(f"{host} is {address}: {place}\n" for address, place in places.items())
             yield "local", f"GET {url}\n{where}"
-        self._allowed[host] = [] if _uses_proxy(url, host) and not places else found
+        self._allowed[host] = [] if _proxy(url, host) and not places else found
 
     def fetch_url(self, url: Annotated[str, "address that begins with http:// or https://"]) -> str:
         """Fetch a page; return its text."""
@@ -105,14 +105,23 @@ def _host(url: str) -> str:
     return host
 
 
-def _uses_proxy(url: str, host: str) -> bool:
-    """Return whether a proxy fetches the page, which then looks the host up itself."""
-    scheme = urllib.parse.urlsplit(url).scheme
-    return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
+def _proxy(url: str, host: str) -> str | None:
+    """Return the proxy that fetches the page, and looks the host up itself; None without one.
+
+    Raises ToolFailed for one that is not an HTTP proxy: going around it would be against the user's will.
+    """
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(urllib.parse.urlsplit(url).scheme) or proxies.get("all")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return None
+    kind = urllib.parse.urlsplit(proxy).scheme if "://" in proxy else "http"
+    if kind not in ("http", "https"):
+        raise ToolFailed(f"The proxy that the user has set, of the kind `{kind}`, cannot fetch pages")
+    return proxy
 
 
-def _opener(found: Sequence[str]) -> urllib.request.OpenerDirector:
-    """Return what opens pages at the addresses `found`, or at those of a proxy if there are none."""
+def _opener(url: str, found: Sequence[str]) -> urllib.request.OpenerDirector:
+    """Return what opens a page at the addresses `found`, or through the proxy if there are none."""
 
     def connect(place: tuple[str, int], *options: Any) -> socket.socket:
         errors: list[OSError] = []
@@ -140,14 +149,16 @@ def _opener(found: Sequence[str]) -> urllib.request.OpenerDirector:
             return self.do_open(made(http.client.HTTPSConnection), req)
 
     if not found:
-        return urllib.request.build_opener(_SameHost)
+        parts = urllib.parse.urlsplit(url)
+        through = {parts.scheme: _proxy(url, parts.hostname or "") or ""}
+        return urllib.request.build_opener(urllib.request.ProxyHandler(through), _SameHost)
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), Http, Https, _SameHost)
 
 
 def _fetch_text(url: str, found: Sequence[str], end: float) -> str:
     try:
         request = urllib.request.Request(_escaped(url), headers={"User-Agent": "localspec"})
-        with _opener(found).open(request, timeout=TIMEOUT) as reply:
+        with _opener(url, found).open(request, timeout=TIMEOUT) as reply:
             kind = reply.headers.get_content_type()
             content = _read(reply, end)
             text = content[:MAX_BYTES].decode(reply.headers.get_content_charset() or "utf-8", "replace")

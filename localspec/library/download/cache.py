@@ -16,12 +16,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from localspec.disk import atomic
-from localspec.errors import StorageError
+from localspec.errors import BadValue, StorageError, printable
 from localspec.library import storage
 from localspec.library.download.names import MAX_PART, BlobName, Commit
 from localspec.library.progress import Silent
 from localspec.library.sources import Source
 
+HUB = "https://huggingface.co"
 TIMEOUT = 10.0  # seconds
 
 _LIMITS = {errno.EFBIG: "that large", errno.ENAMETOOLONG: "with a name that long"}
@@ -34,8 +35,16 @@ def offline() -> bool:
 
 
 def endpoint() -> str:
-    """Return the hub's URL, without a trailing slash."""
-    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    """Return the hub's URL, without a trailing slash; raises BadValue for an HF_ENDPOINT that is none."""
+    url = (os.environ.get("HF_ENDPOINT") or HUB).strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        usable = False
+    if not usable or not url.isascii() or not url.isprintable():
+        raise BadValue(f"`HF_ENDPOINT` is `{printable(url)}`, which is no hub's address", f"Such as {HUB}")
+    return url
 
 
 def host() -> str:
@@ -51,14 +60,21 @@ def timeout() -> float:
         return TIMEOUT
 
 
-def disable_telemetry() -> None:
-    """Disable huggingface_hub's telemetry unless the user set it; call before importing it."""
+def prepare_client() -> None:
+    """Disable huggingface_hub's telemetry unless the user set it; call before importing it.
+
+    Raises BadValue for a time that is no number, with which it could not be imported.
+    """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):
+        value = os.environ.get(name) or "0"
+        if not value.strip().isdecimal():
+            raise BadValue(f"`{name}` is `{printable(value)}`", "It takes a whole number of seconds")
 
 
 def folder() -> Path:
     """Return the cache's folder; it may not exist."""
-    disable_telemetry()
+    prepare_client()
     from huggingface_hub import constants
 
     return Path(os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE).expanduser()

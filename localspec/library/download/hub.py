@@ -116,7 +116,7 @@ def _select(
 
 def _list_files(source: Source, progress: Progress) -> Listing:
     """List a repository's files; raises NetworkError and the errors of the hub client."""
-    cache.disable_telemetry()
+    cache.prepare_client()
     pace = Pace(progress)
     at = f"/revision/{quote(source.version, safe='')}" if source.version else ""
     with requested(f"{cache.endpoint()}/api/models/{source.name}{at}?blobs=true") as (_, chunks):

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from localspec.errors import LocalspecError, NetworkError, UnknownModel
+from localspec.errors import LocalspecError, NetworkError, UnknownModel, printable
 from localspec.library import storage
 from localspec.library.download import cache
-from localspec.library.download.retry import is_network, status_of
+from localspec.library.download.retry import causes, is_network, status_of
 from localspec.library.sources import Source
 
 LOCAL_FILE = "or give a model file you have: `localspec chat path/to/model.gguf`"
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+PROXIES = ("http", "https", "socks5", "socks5h")
 ONLINE = f"Leave out `--offline` and unset `HF_HUB_OFFLINE`, {LOCAL_FILE}"
 
 
@@ -52,11 +59,68 @@ def _translate(error: Exception, source: Source) -> LocalspecError | None:
         return NetworkError(
             f"`{cache.host()}` returned status {status} for `{source.name}`", f"Try again, {LOCAL_FILE}"
         )
+    if fault := _fault_of_settings(error):
+        return NetworkError(f"Cannot connect to `{cache.host()}`: {fault}", "Correct it, or unset it")
     if is_network(error):
-        return NetworkError(f"Cannot connect to `{cache.host()}`", f"Check the connection, {LOCAL_FILE}")
+        return NetworkError(
+            f"Cannot connect to `{cache.host()}`{_through()}: {_reason(error)}",
+            f"Check the connection, {LOCAL_FILE}",
+        )
     if isinstance(error, OSError):
         return storage.as_storage_error(error, cache.folder())
     return None
+
+
+def _fault_of_settings(error: Exception) -> str:
+    """Return which variable of the environment keeps the hub from being reached, "" if none is seen to."""
+    for name in CERTIFICATES:
+        value = os.environ.get(name) or os.devnull
+        if not Path(value).exists() or (name == "SSL_CERT_FILE" and Path(value).is_dir()):
+            return f"`{name}` names `{printable(value)}`, which is no file"
+    name, value = _proxy()
+    if value:
+        try:
+            parts = urlsplit(value if "://" in value else f"http://{value}")
+            usable = parts.scheme in PROXIES and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            return f"`{name}` is no address of a proxy that can be used: {', '.join(PROXIES)}"
+    token = os.environ.get("HF_TOKEN") or ""
+    if isinstance(error, UnicodeError) or not token.strip().isprintable():
+        return "`HF_TOKEN` holds characters that no token has"
+    return ""
+
+
+def _proxy() -> tuple[str, str]:
+    """Return the variable that names the hub's proxy, and its value; "" and "" without one."""
+    parts = urlsplit(cache.endpoint())
+    if urllib.request.proxy_bypass(parts.hostname or ""):
+        return "", ""
+    for wanted in (f"{parts.scheme}_proxy", "all_proxy"):
+        for name, value in os.environ.items():
+            if name.lower() == wanted and value:
+                return name, value
+    return "", ""
+
+
+def _through() -> str:
+    """Return the proxy for a message, without the password that it may have."""
+    name, value = _proxy()
+    return f" through the proxy `{printable(value.rpartition('@')[2])}` of `{name}`" if value else ""
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection failed, in the words of the innermost error that says it."""
+    found = list(causes(error))
+    for each in found:
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({each.verify_message.rstrip('.')})"
+        if isinstance(each, socket.gaierror):
+            return "its name is not known"
+    innermost = found[-1]
+    told = getattr(innermost, "strerror", None) or str(innermost) or type(innermost).__name__
+    return printable(str(told), 200)
 
 
 def _no_repository(source: Source) -> UnknownModel:

@@ -97,9 +97,17 @@ def is_timeout(error: BaseException) -> bool:
     """Return whether a connection timed out."""
     return any(
         "Timeout" in kind.__name__ or "timed out" in str(each)
-        for each in _chain(error)
+        for each in causes(error)
         for kind in type(each).__mro__
     )
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__
 
 
 def _reason(error: Exception, status: int | None) -> str:
@@ -139,13 +147,5 @@ def _retry_after(error: Exception, default: float) -> float:
 
 
 def _response(error: BaseException) -> Any:
-    responses = (getattr(each, "response", None) for each in _chain(error))
+    responses = (getattr(each, "response", None) for each in causes(error))
     return next((response for response in responses if response is not None), None)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        current = current.__cause__ or current.__context__

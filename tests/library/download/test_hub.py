@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Trouble, proxy, serving, serving_hub
+from command import Localspec
+from loopback import Trouble, proxy, serving, serving_hub, socks
 
 from localspec.errors import (
     DigestMismatch,
@@ -217,6 +219,76 @@ def test_a_proxy_is_used(hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch) -
     new_connections()
     assert len(seen) == len(hub.asked) == 4  # equal files are downloaded once
     assert all(path.startswith(hub.url) for path in seen)
+
+
+@pytest.mark.parametrize("kind", ["socks5", "socks5h"])
+@pytest.mark.parametrize("variable", ["ALL_PROXY", "http_proxy"])
+def test_a_socks_proxy_is_used(
+    hub: Any, said: Any, monkeypatch: pytest.MonkeyPatch, kind: str, variable: str
+) -> None:
+    hub.repositories["o/m"] = OPENVINO
+    without_proxies(monkeypatch)
+    seen: list[tuple[str, int]] = []
+    with socks(seen) as address:
+        monkeypatch.setenv(variable, f"{kind}://{address}")
+        new_connections()
+        assert fetch("hf:o/m", said).format == "openvino"
+        new_connections()
+    assert {port for _, port in seen} == {int(hub.url.rpartition(":")[2])}
+
+
+def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+UNUSABLE = "is no address of a proxy that can be used"
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"HF_ENDPOINT": "huggingface.co"}, "`HF_ENDPOINT` is `huggingface.co`, which is no hub's address"),
+        ({"HF_ENDPOINT": "ftp://huggingface.co"}, "`HF_ENDPOINT` is"),
+        ({"HF_ENDPOINT": "http://"}, "`HF_ENDPOINT` is"),
+        ({"HF_ENDPOINT": "http://[::1"}, "`HF_ENDPOINT` is"),
+        ({"HF_ENDPOINT": "http://h:port"}, "`HF_ENDPOINT` is"),
+        ({"HF_ENDPOINT": "http://h:99999"}, "`HF_ENDPOINT` is"),
+        ({"HF_ENDPOINT": "http://h\xe9"}, "`HF_ENDPOINT` is"),
+        ({"HF_HUB_DOWNLOAD_TIMEOUT": "soon"}, "`HF_HUB_DOWNLOAD_TIMEOUT` is `soon`"),
+        ({"HF_HUB_ETAG_TIMEOUT": "-1"}, "`HF_HUB_ETAG_TIMEOUT` is `-1`"),
+        ({"HTTP_PROXY": "ftp://127.0.0.1:9"}, UNUSABLE),
+        ({"http_proxy": "http://127.0.0.1:port"}, UNUSABLE),
+        ({"ALL_PROXY": "socks9://127.0.0.1:9"}, UNUSABLE),
+        ({"HTTP_PROXY": "http://"}, UNUSABLE),
+        (
+            {"HTTP_PROXY": "127.0.0.1:9"},
+            "through the proxy `127.0.0.1:9` of `HTTP_PROXY`: Connection refused",
+        ),
+        ({"ALL_PROXY": "socks5://u:secret@127.0.0.1:9"}, "through the proxy `127.0.0.1:9` of `ALL_PROXY`"),
+        ({"SSL_CERT_FILE": "/no/such"}, "`SSL_CERT_FILE` names `/no/such`, which is no file"),
+        ({"SSL_CERT_FILE": os.sep}, "`SSL_CERT_FILE` names `/`, which is no file"),
+        ({"REQUESTS_CA_BUNDLE": "/no/such"}, "`REQUESTS_CA_BUNDLE` names"),
+        ({"HF_TOKEN": "hf_\xe9"}, ""),
+        ({"HF_TOKEN": "hf_a\nb"}, "`HF_TOKEN` holds characters that no token has"),
+        ({"HF_ENDPOINT": "http://no-such-host.invalid"}, "`no-such-host.invalid`: its name is not known"),
+        ({}, "Connection refused"),
+    ],
+)
+def test_wrong_settings_of_the_network_are_named(
+    tmp_path: Path, variables: dict[str, str], told: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed = taken.getsockname()[1]
+    names = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+    nothing = dict.fromkeys([*names, *map(str.upper, names)], "")
+    own = {"HF_ENDPOINT": f"http://127.0.0.1:{closed}", "HF_HOME": str(tmp_path), "NO_PROXY": ""}
+    done = Localspec(tmp_path).run("pull", "hf:o/m", **(nothing | own | variables))
+    assert done.code in (1, 2)
+    assert done.err.startswith("error: ")
+    assert told in done.err
+    assert "secret" not in done.err
 
 
 def new_connections() -> None:
