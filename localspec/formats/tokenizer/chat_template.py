@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 ChatMessage = Mapping[str, Any]
 
+PROBE = "a system prompt that no template has of its own"
+PROBE_TOOL = {
+    "type": "function",
+    "function": {"name": "a", "description": "a", "parameters": {"type": "object", "properties": {}}},
+}
+
 
 class ChatTemplate:
     """A model's chat template.
@@ -37,6 +43,7 @@ class ChatTemplate:
         self.with_tools = with_tools
         named = {"bos_token": bos, "eos_token": eos, **(special or {})}
         self.special = {name: text for name, text in named.items() if text}
+        self._system: dict[bool, bool] = {}  # with tools or without -> whether it takes a system prompt
 
     def render(
         self,
@@ -45,10 +52,36 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **extra: Any,
     ) -> str:
-        """Return the prompt; raise ModelError with the template's message if it rejects the conversation."""
+        """Return the prompt; raise ModelError with the template's message if it rejects the conversation.
+
+        A template that refuses a system prompt, or leaves it out, gets it at the beginning of the first
+        user's message.
+        """
+        messages = [_with_text(message) for message in messages]
+        if messages and messages[0].get("role") == "system" and not self._takes_system(bool(tools)):
+            messages = _merged(messages)
+        return self._render(messages, tools, add_generation_prompt, extra)
+
+    def _takes_system(self, tools: bool) -> bool:
+        """Return whether a system prompt appears in the prompt that the template makes."""
+        if tools not in self._system:
+            tried = [{"role": "system", "content": PROBE}, {"role": "user", "content": "a"}]
+            try:
+                self._system[tools] = PROBE in self._render(tried, [PROBE_TOOL] if tools else None, True, {})
+            except ModelError:
+                self._system[tools] = False
+        return self._system[tools]
+
+    def _render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] | None,
+        add_generation_prompt: bool,
+        extra: Mapping[str, Any],
+    ) -> str:
         values = {
             **self.special,
-            "messages": [_with_text(message) for message in messages],
+            "messages": messages,
             "tools": list(tools) if tools else None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
@@ -73,6 +106,15 @@ class ChatTemplate:
 def _with_text(message: ChatMessage) -> dict[str, Any]:
     """Copy a message; without content, as in a bare tool call, it gets an empty text."""
     return {**message, "content": "" if message.get("content") is None else message["content"]}
+
+
+def _merged(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with the system prompt, the first, at the beginning of the first user's message."""
+    system, *rest = messages
+    if not rest or rest[0].get("role") != "user" or not isinstance(rest[0]["content"], str):
+        return [{**system, "role": "user"}, *rest]
+    both = f"{system['content']}\n\n{rest[0]['content']}".strip()
+    return [{**rest[0], "content": both}, *rest[1:]]
 
 
 def _characters(value: Any) -> int:

@@ -167,3 +167,34 @@ def test_a_template_cannot_raise_its_own_limit() -> None:
     for name in ("limits: spend", "limits"):
         with pytest.raises(ModelError):
             ChatTemplate("{{ -1000000000 | " + name + " }}").render(USER)
+
+
+TURNS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+REFUSING = "{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}" + TURNS
+ALTERNATING = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Roles must alternate') }}{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+)
+LEAVING_OUT = "{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize("tools", [None, [{"type": "function", "function": {"name": "f"}}]])
+@pytest.mark.parametrize("source", [REFUSING, ALTERNATING, LEAVING_OUT])
+def test_a_template_without_a_system_role_has_the_instructions_in_the_first_user_turn(
+    source: str, tools: Any
+) -> None:
+    template = ChatTemplate(source)
+    system = [{"role": "system", "content": "Be brief."}]
+    rest = [{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]
+    assert template.render([*system, *USER, *rest], tools) == "[user]Be brief.\n\nhi[assistant]x[user]y"
+    assert template.render([*USER, *rest], tools) == "[user]hi[assistant]x[user]y"
+    assert template.render(system, tools) == "[user]Be brief."
+
+
+def test_a_template_with_a_system_role_keeps_it() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, *USER]
+    assert ChatTemplate(TURNS).render(messages) == "[system]Be brief.[user]hi"
+    no_tools = "{% if tools %}{{ raise_exception('No tools') }}{% endif %}" + TURNS
+    assert ChatTemplate(no_tools).render(messages) == "[system]Be brief.[user]hi"
+    with pytest.raises(ModelError, match="No tools"):
+        ChatTemplate(no_tools).render(messages, [{"name": "f"}])
