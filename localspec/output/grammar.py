@@ -15,6 +15,7 @@ from localspec.core.sampler import Constraint
 from localspec.core.types import Tokens, shared_prefix
 from localspec.disk import given
 from localspec.errors import BadValue, PromptError, printable
+from localspec.output import gbnf, schema_faults
 from localspec.output.lark import JSON_STYLE
 
 if TYPE_CHECKING:
@@ -95,35 +96,50 @@ def grammar_tokenizer(path: Path, vocab_size: int, stop_tokens: tuple[int, ...])
 
 def from_schema(schema: Any, name: str) -> str:
     """Return the grammar of a JSON schema; raises BadValue that names it `name`."""
-    from llguidance import LLMatcher
-
     if not isinstance(schema, dict):
         raise BadValue(
             f"`{name}` is not a JSON schema: it is not an object", 'It looks like {"type": "object", ...}'
         )
     try:
-        source: str = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_STYLE)
-        fault = LLMatcher.validate_grammar(source)
-    except (ValueError, RecursionError) as error:  # a number or half a character that Rust cannot hold
-        fault = str(error)
+        exact = schema_faults.with_exact_bounds(schema)
+        source, fault = _compiled(exact)
+        if fault:
+            fault = schema_faults.located(exact, fault, lambda part: _compiled(part)[1])
+        fault = fault or schema_faults.inexact(schema)
+    except RecursionError:
+        fault = "it has too many schemas in each other"
     if fault:
         raise BadValue(
-            f"`{name}` is not a JSON schema that can constrain an answer: {_first_line(fault)}",
+            f"`{name}` is not a JSON schema that can constrain an answer: {printable(fault, 300)}",
             "See https://json-schema.org for what a schema may say",
         )
     return source
 
 
+def _compiled(schema: Any) -> tuple[str, str]:
+    """Return the grammar of a JSON schema, and the fault that it has, "" without one."""
+    from llguidance import LLMatcher
+
+    try:
+        source: str = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_STYLE)
+        fault = str(LLMatcher.validate_grammar(source))
+    except (ValueError, RecursionError) as error:  # a number or half a character that Rust cannot hold
+        return "", _first_line(str(error))
+    lines = fault.strip().splitlines()
+    if lines and lines[0].endswith(":"):  # an excerpt follows, then the reason
+        return source, f"{lines[0]} {lines[-1].removeprefix('error: ')}"
+    return source, _first_line(fault) if lines else ""
+
+
 def from_text(text: str, name: str) -> str:
     """Return a grammar from Lark or llama.cpp's GBNF; raises BadValue that names it `name`."""
     from llguidance import LLMatcher
-    from llguidance.gbnf_to_lark import gbnf_to_lark
 
     if _GBNF.search(text):
         try:
-            text = gbnf_to_lark(text)
-        except Exception as error:  # the converter raises plain Exception
-            raise BadValue(f"`{name}` is not a GBNF grammar: {_first_line(str(error))}", None) from None
+            text = gbnf.to_lark(text)
+        except gbnf.GbnfError as error:
+            raise BadValue(f"`{name}` is not a GBNF grammar: {printable(str(error), 200)}", None) from None
     elif not _LARK.search(text):
         raise BadValue(
             f"`{name}` is not a grammar: it has neither a rule `start:` nor `root ::=`",

@@ -125,6 +125,58 @@ def test_a_wrong_schema_is_refused(value: Any, said: str) -> None:
     assert caught.value.hint
 
 
+LARGE = 2**53
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"minimum": LARGE + 1, "maximum": LARGE + 3}, [LARGE + 2], [LARGE, LARGE + 1, LARGE + 4]),
+        ({"exclusiveMinimum": LARGE}, [LARGE + 2], [LARGE, 5]),
+        ({"minimum": -(2**63), "maximum": 2**63 - 1}, [0, 5, -5, 2**62], [2**63, -(2**63) - 1]),
+        ({"maximum": 2**64 - 1}, [5, 2**62], [2**64]),
+        ({"maximum": 10**400}, [5], []),
+        ({"maximum": -LARGE - 1}, [-LARGE - 2], [-LARGE, -LARGE - 1, 5]),
+        ({"minimum": LARGE}, [LARGE, LARGE + 1], [LARGE - 1]),
+    ],
+)
+def test_bounds_beyond_what_floats_hold_are_never_overstepped(
+    tokenizer: Any, schema: dict[str, Any], right: list[int], wrong: list[int]
+) -> None:
+    given = json.dumps(schema)
+    found = Grammar(grammar.from_schema({"type": "integer", **schema}, "s"), tokenizer)
+    assert [number for number in right if first_wrong(found, str(number)) is not None] == []
+    assert [number for number in wrong if first_wrong(found, str(number)) is None] == []
+    assert json.dumps(schema) == given
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"const": LARGE + 1}, "`const` has 9007199254740993, beyond 2^53"),
+        (
+            {"properties": {"a": {"enum": [1, {"b": -LARGE - 1}]}}},
+            "`properties/a/enum` has -9007199254740993",
+        ),
+        ({"type": "integer", "minimum": 2**64}, "`minimum`: "),
+        ({"type": "integer", "multipleOf": LARGE + 1}, "`multipleOf`: "),
+        ({"properties": {"a": {"items": {"type": "objekt"}}}}, "`properties/a/items/type`: Invalid type"),
+        ({"type": "string", "pattern": "(?=x)"}, "`pattern`: regex parse error: look-around"),
+        ({"type": "string", "format": "strange"}, "`format`: Unknown format"),
+        ({"anyOf": [{"type": "null"}, {"uniqueItems": True}]}, "`anyOf/1/uniqueItems`: "),
+        ({"properties": {"a": {"$ref": "#/$defs/no"}}, "$defs": {"A": {}}}, "`properties/a/$ref`: "),
+        ({"$defs": {"A": {"not": {}}}, "$ref": "#/$defs/A"}, "`$defs/A/not`: "),
+        ({"type": "string", "minLength": 5, "maxLength": 2}, "`minLength`: "),
+        ({"properties": {"type": {"type": "objekt"}}}, "`properties/type/type`: "),
+        ({"properties": 3}, "`properties`: "),
+    ],
+)
+def test_a_refusal_names_the_keyword(schema: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        grammar.from_schema(schema, "s")
+    assert said in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [("{", "is not JSON"), ("[1]", "is not an object"), ("\xff", "is not UTF-8"), (None, "No such file")],

@@ -57,10 +57,10 @@ class ChatTemplate:
         A template that refuses a system prompt, or leaves it out, gets it at the beginning of the first
         user's message.
         """
-        messages = [_with_text(message) for message in messages]
-        if messages and messages[0].get("role") == "system" and not self._takes_system(bool(tools)):
-            messages = _merged(messages)
-        return self._render(messages, tools, add_generation_prompt, extra)
+        turns = [_with_text(message) for message in messages]
+        if turns and turns[0].get("role") == "system" and not self._takes_system(bool(tools)):
+            turns = _merged(turns)
+        return self._render(turns, tools, add_generation_prompt, extra)
 
     def _takes_system(self, tools: bool) -> bool:
         """Return whether a system prompt appears in the prompt that the template makes."""
