@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import unquote
 
 from localspec.errors import UsageError, printable
 from localspec.library.download.names import MAX_PART, RepoFile
@@ -13,6 +15,14 @@ _PYPI = re.compile(r"(?P<name>\w[\w.-]*(\{\d+\.\.\d+\}[\w.-]*)?)==(?P<version>[\
 _HUB = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?(:(?P<file>[^:@]+))?", re.ASCII)
 _REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)  # no longer than the hub allows
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_ADDRESS = re.compile(
+    r"(?P<scheme>https?://)?(?P<host>[^/\s]+\.[^/\s]+|[^/\s]+:\d+)(/(?P<path>\S*))?", re.IGNORECASE
+)
+_PAGE = re.compile(
+    r"(?P<name>[\w.-]+/[\w.-]+?)(:(?P<build>[\w.-]+))?"
+    r"(/(?P<kind>tree|blob|resolve|raw)/(?P<revision>[^/]+)(/(?P<file>.+))?)?"
+)
+HUB_HOSTS = ("huggingface.co", "hf.co")
 
 SYNTAX = "Write `hf:OWNER/NAME`, `hf:OWNER/NAME:Q4_K_M` or `hf:OWNER/NAME@REVISION:FILE`"
 
@@ -74,6 +84,30 @@ class Source:
     def at(self, revision: str) -> Source:
         """Pin a hub repository to a revision; a package keeps its version."""
         return replace(self, version=revision) if self.kind == "hf" else self
+
+
+def without_address(name: str) -> str:
+    """Return `hf:OWNER/NAME` for the address of a model on the hub, and any other name as it is.
+
+    Raises UsageError for any other address.
+    """
+    match = _ADDRESS.fullmatch(name)
+    if not match:
+        return name
+    host = match["host"].lower().removeprefix("www.")
+    if host not in (*HUB_HOSTS, os.environ.get("HF_ENDPOINT", "").rstrip("/").rpartition("/")[2]):
+        if not match["scheme"]:
+            return name
+        raise UsageError(
+            f"`{printable(name)}` is not the page of a model at `{HUB_HOSTS[0]}`",
+            f"{SYNTAX}, or download the file and give its path",
+        )
+    page = _PAGE.fullmatch(unquote((match["path"] or "").partition("?")[0].partition("#")[0]).rstrip("/"))
+    if not page:
+        raise UsageError(f"`{printable(name)}` is not the page of a model", SYNTAX)
+    revision = f"@{page['revision']}" if page["revision"] not in (None, "main") else ""
+    file = page["file"] if page["kind"] != "tree" else None
+    return f"hf:{page['name']}{revision}" + (f":{file or page['build']}" if file or page["build"] else "")
 
 
 def _is_revision(text: str) -> bool:

