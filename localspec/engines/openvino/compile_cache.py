@@ -47,12 +47,12 @@ def compiled(
     threads: dict[str, str],
     folder: Path,
     probe: Callable[[Any], NDArray[np.float32]],
-) -> tuple[Any, list[Bytes]]:
+) -> tuple[Any, list[Any]]:
     """Compile the graph `source` for the CPU, from its simplified form in `folder` if possible.
 
     Otherwise the simplified form is made, and kept if both forms give the same `probe` bit for bit; if they
     do not, it is not tried again. `threads` are settings that do not change the graph. Returns the compiled
-    model and the mapped files that it needs.
+    model, and what holds the mapped files that it needs.
 
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """
@@ -65,14 +65,14 @@ def compiled(
         shutil.rmtree(kept, ignore_errors=True)
     model = read_paged(source)
     if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
-        return core.compile_model(model, "CPU", settings | threads), []
+        return core.compile_model(model, "CPU", settings | threads), [model]
     with atomic.scratch(kept) as work:
         new = work / kept.name
         new.mkdir()
         try:
             found, write = compile_and_take_apart(core, model, settings | threads, source, work)
         except RuntimeError:  # writing the graph may have failed, so compile without it
-            return core.compile_model(model, "CPU", settings | threads), []
+            return core.compile_model(model, "CPU", settings | threads), [model]
         with suppress(BrokenModel, RuntimeError, OSError, ValueError):  # OSError: another process was faster
             size = write(new)
             records.write(new / DIGESTS, {"size": size, "digest": _digest(new, size)})
@@ -83,7 +83,7 @@ def compiled(
             else:
                 atomic.write(other, "")
             del graph, mapped
-    return found, []
+    return found, [model]
 
 
 def _key(core: Any, source: Path, settings: dict[str, str]) -> str:

@@ -68,7 +68,7 @@ class OpenVino(Engine):
         self.device = self.place.device
         self._graph = model / "openvino_model.xml"
         self._cache = cache
-        self._mapped: list[Any] = []
+        self._mapped: list[Any] = []  # what holds the mapped weights, whose pages `packing` releases
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
         self.context = context_length(model)
         try:
@@ -86,7 +86,8 @@ class OpenVino(Engine):
         """Return the compiled graph, in parts if it has an exit."""
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
         if exit or hidden:
-            return [core.compile_model(part, self.device, settings | own) for part in self._cut(exit)]
+            self._mapped = list(self._cut(exit))
+            return [core.compile_model(part, self.device, settings | own) for part in self._mapped]
         return [self._plain(core, settings, own)]
 
     @classmethod
@@ -131,7 +132,8 @@ class OpenVino(Engine):
         from localspec.formats.graph.paged import read_paged
 
         if self.device != "CPU" or self._cache is None:
-            return core.compile_model(read_paged(self._graph), self.device, settings | threads)
+            self._mapped = [read_paged(self._graph)]
+            return core.compile_model(self._mapped[0], self.device, settings | threads)
         folder = self._cache / "cpu"
         compiled, self._mapped = compile_cache.compiled(
             core, self._graph, settings, threads, folder, self._probe

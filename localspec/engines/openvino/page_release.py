@@ -21,7 +21,8 @@ def read_once(file: Path) -> Iterator[None]:
     """Release the mapped pages of `file` while and after it is read; the kernel maps them again on access.
 
     OpenVINO maps a model's weights and packs copies of most of them in the first pass, so a model would take
-    its memory twice. Linux only; elsewhere, and without a mapping, this does nothing.
+    its memory twice. The caller holds what mapped the file: addresses that another mapping took over would
+    lose what is there. Linux only; elsewhere, and without a mapping, this does nothing.
     """
     spans, done = _spans(file), threading.Event()
 

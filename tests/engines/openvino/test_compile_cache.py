@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import shutil
@@ -17,7 +18,7 @@ from build_context import FakeContext
 from localspec import plugins
 from localspec.disk import records
 from localspec.drafting.build_step import Artifact
-from localspec.engines.openvino import compile_cache
+from localspec.engines.openvino import compile_cache, page_release
 from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BrokenModel
 from localspec.formats.gguf.file import GgufFile
@@ -230,3 +231,21 @@ def test_a_start_is_never_stopped_by_what_cannot_be_kept(
         monkeypatch.setattr(compile_cache, "compile_and_take_apart", broken)
         assert np.array_equal(logits_of(model, kept), expected)
         assert graphs(kept) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"hidden": True}, {"exit": 1}, {"group": 0}])
+@pytest.mark.parametrize("starts", [1, 2])
+def test_the_mapping_outlives_every_pass_that_releases_it(
+    model: Path, kept: Path, options: dict[str, Any], starts: int
+) -> None:
+    """Addresses that something else had taken over would be zeroed."""
+    for _ in range(starts):  # the second has a kept graph
+        engine = OpenVino(model, kept.parent, **options)
+    gc.collect()
+    before = page_release._spans(model / "openvino_model.bin")
+    assert before
+    session = engine.session()
+    for tokens in ([1, 2, 3], [4]):
+        session.forward(tokens, 1)
+        gc.collect()
+        assert page_release._spans(model / "openvino_model.bin") == before
