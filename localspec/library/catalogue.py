@@ -20,6 +20,8 @@ BYTES = {"int4": 0.56, "int8": 1.06, "fp16": 2.0}  # per weight, scales included
 OVERHEAD_BYTES = 1.0e9  # the program, and a KV cache of some thousand tokens
 SIZES = {"M": 1e6, "B": 1e9}
 
+TEXT = "text"  # the kind of model that localspec runs
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
@@ -36,7 +38,7 @@ class CatalogueEntry:
     aliases: tuple[str, ...] = ()
     digest: str = ""  # sha256 of the GGUF file, empty if unknown
     draft: str | None = None  # the catalogue name of its draft model
-    kind: str = "text"  # or speech
+    kind: str = TEXT  # or speech
     # format -> precision or GGUF type -> source
     formats: Mapping[str, Mapping[str, Source]] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec.disk import given, in_use
-from localspec.errors import BadValue, UnknownModel, suggestion
+from localspec.errors import BadValue, UnknownModel, UnsupportedModel, suggestion
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
 from localspec.library.download.pull import PullRequest, name_for, pull, request_for
@@ -94,10 +94,15 @@ class Library(InstalledModels):
         format: str | None = None,
         on_size: OnSize | None = None,
     ) -> PullRequest:
-        """Return the request for a catalogue name, whose own precision is the default."""
+        """Return the request for a catalogue name, whose own precision is the default.
+
+        Raises UnsupportedModel for a model of speech, before the first byte.
+        """
         parsed = catalogue.parse_name(name)
         assert parsed is not None
         entry, own_precision = parsed
+        if entry.kind != catalogue.TEXT:
+            raise UnsupportedModel(f"`{name}` is a model of {entry.kind}, which no command runs yet")
         precision = precision or own_precision
         sources = catalogue.sources_of(name, precision, format)
         digest = entry.digest if sources == entry.sources else ""

@@ -258,6 +258,16 @@ def test_invalid_names(
     assert hub.asked == []
 
 
+@pytest.mark.parametrize("name", ["whisper-tiny", "whisper:large-v3", "distil-large-v3"])
+def test_a_model_of_speech_is_refused_before_the_first_byte(
+    library: Library, hub: Any, said: Any, name: str
+) -> None:
+    for refused in (library.resolve, library.pull):
+        with pytest.raises(UnsupportedModel, match="is a model of speech"):
+            refused(name, said)
+    assert hub.asked == []
+
+
 def test_offline_says_where_it_looked(
     library: Library, qwen: Any, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
