@@ -82,6 +82,10 @@ class StoredModel:
         """Return the number of its layers, 0 if the model does not give it."""
         return whole(self._shape(), "num_hidden_layers", 0, least=0, most=MAX_LAYERS)
 
+    def shape(self) -> tuple[int, int]:
+        """Return the number of its layers and their width, 0 for what the model does not give."""
+        return self.layer_count(), whole(self._shape(), "hidden_size", 0, least=0)
+
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer, the same object on every call."""
         return self._tokenizer

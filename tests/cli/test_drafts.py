@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command import MODEL, Localspec
 
+from localspec.cli.drafts.prune_draft import sibling
 from localspec.formats.gguf.file import GgufFile
 from localspec.library import Library, Silent
 
@@ -57,6 +58,10 @@ def test_a_model_in_eight_bits(localspec: Localspec, few: Path) -> None:
         "quantize", MODEL, "--bits", "8", "--name", "smol8", "--prompts", str(few), "--json"
     ).values
     assert card["precision"] == "INT8"
+    library = Library(localspec.home)
+    target = library.find(MODEL)
+    assert target is not None
+    assert sibling(target, library) == MODEL  # not its own copy
     assert card["perplexity_ratio"] == pytest.approx(1, abs=0.05)
     assert "measured" not in card
     ran = localspec.run("chat", "smol8", "Say hi.", "--max-tokens", "8", "--draft", "off")

@@ -68,6 +68,10 @@ def prune_draft(
         plan = BuildPlan(name or f"{cut}-draft", target.name, cut, steps, engine=ENGINES[engine])
         built = build(plan, calibration, library, progress)
     values = card(built)
+    if values.get("measured", {}).get("speedup", 0.0) <= 1:
+        console.say(
+            f"`{built.name}` gains nothing over plain decoding here; `localspec rm {built.name}` deletes it"
+        )
     shown = (
         json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, target.name, values)
     )
@@ -101,13 +105,22 @@ def steps_of(layers: str, vocab: str, bits: str, heal: str, engine: str) -> tupl
 
 
 def sibling(target: StoredModel, library: Library) -> str:
-    """Return the draft in the catalogue, or else the smallest model on disk with the same tokenizer."""
+    """Return the draft in the catalogue, or else the smallest model on disk with the same tokenizer.
+
+    A copy of the target in fewer bits, or what was built from one, is none: cutting it gains less than
+    cutting the target.
+    """
+    from localspec.build.pipeline import BUILT
+
     if target.draft:
         return target.draft
     digest = target.manifest.digests.get("tokenizer.json")
     siblings = [
         model
         for model in library.all()
-        if digest and model.manifest.digests.get("tokenizer.json") == digest and not model.manifest.target
+        if digest
+        and model.manifest.digests.get("tokenizer.json") == digest
+        and not model.manifest.source.startswith(BUILT)
+        and model.shape() != target.shape()
     ]
     return min(siblings, key=lambda model: sum(model.manifest.sizes.values()), default=target).name
