@@ -193,7 +193,10 @@ def test_stretched_positions_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("family", "config"),
-    [("qwen2", {"use_sliding_window": True, "sliding_window": 128}), ("mistral", {"sliding_window": 128})],
+    [
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 128, "max_window_layers": 1}),
+        ("mistral", {"sliding_window": 128}),
+    ],
 )
 def test_a_sliding_window_is_refused(family: str, config: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny.write_folder(tiny.make(family), tmp_path, **config)

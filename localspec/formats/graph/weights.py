@@ -104,12 +104,9 @@ class FolderWeights:
     def __init__(self, folder: SafetensorsFolder, *, plain: bool = False) -> None:
         self._folder = folder
         self._converted = sixteen_bits if plain else eight_bits
-        self._tied = bool(folder.config.get("tie_word_embeddings"))
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
-        if name == "output.weight" and self._tied:
-            return False
         return hf_name(name) in self._folder.tensors
 
     def vector(self, name: str) -> NDArray[np.float32]:
@@ -145,12 +142,12 @@ class FolderWeights:
 class StateWeights:
     """Tensors of a torch model by Hugging Face's names, [rows, columns] in float32; matrices in float16."""
 
-    def __init__(self, state: Mapping[str, NDArray[np.float32]], *, tied: bool) -> None:
-        self._state, self._tied = state, tied
+    def __init__(self, state: Mapping[str, NDArray[np.float32]]) -> None:
+        self._state = state
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
-        return not (name == "output.weight" and self._tied) and hf_name(name) in self._state
+        return hf_name(name) in self._state
 
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""

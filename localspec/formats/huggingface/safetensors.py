@@ -15,6 +15,7 @@ from localspec.errors import BrokenModel, UnsupportedModel, printable
 from localspec.formats.files import mapped, read_json, truncated, weight_files
 from localspec.formats.tensors import TensorInfo
 
+ADAPTER = "adapter_config.json"
 MAX_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 MAX_DIMENSIONS = 8
 MAX_VALUES = 1 << 48  # of a tensor
@@ -60,8 +61,14 @@ class SafetensorsFolder:
     def open(cls, path: Path) -> SafetensorsFolder:
         """Read config.json and the header of every weight file of the folder `path`.
 
-        Raises BrokenModel for files that are damaged, missing or end too early.
+        Raises BrokenModel for files that are damaged, missing or end too early, and UnsupportedModel for an
+        adapter: other libraries would look for its model elsewhere, and add it to that.
         """
+        if (path / ADAPTER).is_file():
+            raise UnsupportedModel(
+                f"`{path}` has `{ADAPTER}`: it changes another model",
+                "Merge the adapter into its model first, with peft's `merge_and_unload`",
+            )
         config = read_json(path / "config.json")
         files = weight_files(path)
         return cls(path, config, {file: _read_shard(file) for file in files})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localspec.errors import BrokenModel, StorageError, UnknownModel, UnsupportedModel
+from localspec.errors import BrokenModel, ModelError, StorageError, UnknownModel, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 
 METADATA = {
@@ -164,7 +164,7 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes, message: str) -> N
 def test_headers_that_contradict_themselves(
     tmp_path: Path, write: Any, metadata: Any, tensors: Any, message: str
 ) -> None:
-    with pytest.raises(BrokenModel, match=message):
+    with pytest.raises(ModelError, match=message):
         GgufFile.open(write(tmp_path / "x.gguf", metadata, tensors))
 
 
