@@ -90,14 +90,9 @@ def of_gguf(file: GgufFile) -> Architecture:
     _reject_window(file, context)
     key_heads = alike(file, "attention.head_count_kv", layers, heads)
     _check_heads(file, heads, key_heads, head_width)
-    inner = tensors.inner_width(file, "feed_forward_length", "blk.0.ffn_down.weight", layers)
-    vocab = tensors.vocab_size(file, "token_embd.weight")
-    sizes = tensors.Sizes(
-        family, layers, width, inner, heads * head_width, key_heads * head_width, head_width, vocab
-    )
     epsilon = _epsilon(file)
     rope = rope_of(rope_config(file), head_width, context, str(file.path))
-    tensors.check_gguf(file, sizes)
+    tensors.check_gguf(file, tensors.Heads(family, layers, width, heads, key_heads, head_width))
     return Architecture(
         family=family,
         layers=layers,
@@ -108,7 +103,7 @@ def of_gguf(file: GgufFile) -> Architecture:
         context=rope.context,
         epsilon=epsilon,
         frequencies=_divided(rope.frequencies, file),  # by Llama 3's factors for a long context
-        rope_scale=rope.scale * (number(file, "rope.scaling.attn_factor", 1.0, least=1e-6)),
+        rope_scale=rope.scale * number(file, "rope.scaling.attn_factor", 1.0, least=1e-6),
         interleaved=interleaved,
         unrotated=_unrotated_of_gguf(file, family, layers),
         norms_after=family == "olmo2",
@@ -194,23 +189,15 @@ def of_folder(folder: SafetensorsFolder) -> Architecture:
     layers = whole(folder, "num_hidden_layers", most=MAX_LAYERS)
     head_width = whole(folder, "head_dim", default.head_width or width // heads)
     key_heads = _key_heads(folder, heads, default.key_heads)
-    config_keys.check(folder, family, layers, width, head_width)
+    config_keys.check(folder, family, width, head_width)
     config_keys.check_window(folder, family, layers, context)
     _check_heads(folder, heads, key_heads, head_width)
     epsilon = number(folder, "rms_norm_eps", default.epsilon, most=1.0)
     rope = rope_of(folder.config, head_width, context, path, family)
     # null is false there, and an absent key the family's default
     tied = flag(folder, "tie_word_embeddings", default.tied and "tie_word_embeddings" not in folder.config)
-    inner = tensors.inner_width(folder, "intermediate_size", "model.layers.0.mlp.down_proj.weight", layers)
-    vocab = tensors.vocab_size(folder, "model.embed_tokens.weight", "vocab_size")
     tensors.check_folder(
-        folder,
-        tensors.Sizes(
-            family, layers, width, inner, heads * head_width, key_heads * head_width, head_width, vocab
-        ),
-        tied=tied,
-        attention_bias=default.attention_bias and flag(folder, "attention_bias"),
-        mlp_bias=default.mlp_bias and flag(folder, "mlp_bias"),
+        folder, tensors.Heads(family, layers, width, heads, key_heads, head_width), tied=tied
     )
     return Architecture(
         family=family,

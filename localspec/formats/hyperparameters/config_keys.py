@@ -65,7 +65,7 @@ OWN = {  # what `architecture` computes for a family
 CAUSAL = {f"{family}forcausallm" for family in DEFAULTS}
 
 
-def check(folder: SafetensorsFolder, family: str, layers: int, width: int, head_width: int) -> None:
+def check(folder: SafetensorsFolder, family: str, width: int, head_width: int) -> None:
     """Raise UnsupportedModel for the first key whose value localspec does not compute."""
     _check_head(folder)
     own = OWN.get(family, ())

@@ -14,7 +14,7 @@ from localspec.formats.graph.weights import hf_name
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.hyperparameters.families import DEFAULTS
 from localspec.formats.tensors import TensorInfo
-from localspec.formats.values import MAX_TOKENS, alike, whole
+from localspec.formats.values import MAX_TOKENS, alike, flag, whole
 
 ROPE_FACTORS = "rope_freqs.weight"
 DIVIDED = ("llama", "mistral", "granite")  # families whose frequencies llama.cpp divides by those factors
@@ -27,24 +27,37 @@ GGUF_BIASES = {  # that llama.cpp adds if a file has them
 Shape = tuple[int, ...]
 
 
+class Heads(NamedTuple):
+    """The numbers of a decoder that its metadata always give."""
+
+    family: str
+    layers: int
+    width: int
+    heads: int
+    key_heads: int
+    head_width: int
+
+
 class Sizes(NamedTuple):
     """The numbers that the shapes of a decoder's tensors follow from."""
 
     family: str
     layers: int
     width: int
-    inner: int
     queries: int  # rows of all query heads
     keys: int  # rows of all key heads
     head_width: int
+    inner: int  # the width of the feed-forward network
     vocab: int
 
 
-def check_gguf(file: GgufFile, sizes: Sizes) -> None:
+def check_gguf(file: GgufFile, heads: Heads) -> None:
     """Raise UnsupportedModel for a tensor that would be ignored, BrokenModel for one that is missing.
 
     Biases that llama.cpp adds wherever a file has them are optional here too.
     """
+    inner = _inner_width(file, "feed_forward_length", "blk.0.ffn_down.weight", heads.layers)
+    sizes = _sizes(heads, inner, _rows(file, "token_embd.weight"))
     biases = GGUF_BIASES.get(sizes.family, "")
     optional = {} if not biases else _biases(sizes, "qkvo" if "o" in biases else "qkv", ffn="ffn" in biases)
     optional |= {"output.weight": (sizes.vocab, sizes.width)}
@@ -53,40 +66,43 @@ def check_gguf(file: GgufFile, sizes: Sizes) -> None:
     _check(file, file.tensors, _needed(sizes) | _norms(sizes), optional)
 
 
-def check_folder(
-    folder: SafetensorsFolder, sizes: Sizes, *, tied: bool, attention_bias: bool, mlp_bias: bool
-) -> None:
+def check_folder(folder: SafetensorsFolder, heads: Heads, *, tied: bool) -> None:
     """Raise UnsupportedModel for a tensor that would be ignored, BrokenModel for one that is missing.
 
     Tensors of rotary frequencies, which all libraries compute, may be there, and a tied head that is the
     embedding once more.
     """
-    needed = _needed(sizes) | _norms(sizes)
-    if DEFAULTS[sizes.family].joined:
+    inner = _inner_width(folder, "intermediate_size", "model.layers.0.mlp.down_proj.weight", heads.layers)
+    rows = _rows(folder, "model.embed_tokens.weight")
+    sizes = _sizes(heads, inner, whole(folder, "vocab_size", rows, most=MAX_TOKENS))
+    needed, default = _needed(sizes) | _norms(sizes), DEFAULTS[heads.family]
+    if default.joined:
         needed = _joined(needed)
-    if attention_bias or mlp_bias:
-        needed |= _biases(sizes, "qkvo" if attention_bias else "", ffn=mlp_bias)
+    attention = "qkvo" if default.attention_bias and flag(folder, "attention_bias") else ""
+    needed |= _biases(sizes, attention, ffn=default.mlp_bias and flag(folder, "mlp_bias"))
     head = {"output.weight": (sizes.vocab, sizes.width)}
     needed, optional = (needed, head) if tied else (needed | head, {})
     found = {name: info for name, info in folder.tensors.items() if not COMPUTED.fullmatch(name)}
     _check(folder, found, _renamed(needed), _renamed(optional))
-    if tied and "lm_head.weight" in found and not _is_embedding(folder):
-        raise UnsupportedModel(
-            f"`tie_word_embeddings` of `{folder.path}` is true, and its `lm_head.weight` is not the embedding"
-        )
+    if tied and "lm_head.weight" in found and not head_is_embedding(folder):
+        raise another_head(folder)
 
 
-def inner_width(file: GgufFile | SafetensorsFolder, key: str, down: str, layers: int) -> int:
+def _sizes(heads: Heads, inner: int, vocab: int) -> Sizes:
+    queries, keys = heads.heads * heads.head_width, heads.key_heads * heads.head_width
+    return Sizes(heads.family, heads.layers, heads.width, queries, keys, heads.head_width, inner, vocab)
+
+
+def _inner_width(file: GgufFile | SafetensorsFolder, key: str, down: str, layers: int) -> int:
     """Return the width of the feed-forward network, as `key` gives it or else as the tensor `down` has it."""
     info = file.tensors.get(down)
     return alike(file, key, layers, info.shape[-1] if info else 1)
 
 
-def vocab_size(file: GgufFile | SafetensorsFolder, table: str, key: str = "") -> int:
-    """Return the rows of the embedding as `key` gives them, else those that the tensor has."""
-    info = file.tensors.get(table)
-    rows = info.shape[0] if info else 1
-    return whole(file, key, rows, most=MAX_TOKENS) if key else rows
+def _rows(file: GgufFile | SafetensorsFolder, name: str) -> int:
+    """Return the rows of a tensor, 1 if it is missing."""
+    info = file.tensors.get(name)
+    return info.shape[0] if info else 1
 
 
 def _needed(sizes: Sizes) -> dict[str, Shape]:
@@ -185,6 +201,13 @@ def _shown(shape: Shape) -> str:
     return " x ".join(f"{size:,}" for size in shape) or "one number"
 
 
-def _is_embedding(folder: SafetensorsFolder) -> bool:
+def another_head(folder: SafetensorsFolder) -> UnsupportedModel:
+    """Return the error of a tied head that is another matrix: libraries disagree on which one holds."""
+    return UnsupportedModel(
+        f"`tie_word_embeddings` of `{folder.path}` is true, and its `lm_head.weight` is not the embedding"
+    )
+
+
+def head_is_embedding(folder: SafetensorsFolder) -> bool:
     """Return whether the head equals the embedding, value for value."""
     return np.array_equal(folder.array("lm_head.weight"), folder.array("model.embed_tokens.weight"))
