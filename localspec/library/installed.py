@@ -11,7 +11,7 @@ import msgspec
 from localspec.disk import atomic, private
 from localspec.errors import UnknownModel, suggestion
 from localspec.library import catalogue, manifest, storage
-from localspec.library.importing import completeness
+from localspec.library.importing import completeness, refusals
 from localspec.library.importing.source import GraphMode, ImportSource
 from localspec.library.locks import locked, unless_locked
 from localspec.library.manifest import Manifest, SourceFile
@@ -114,26 +114,36 @@ class InstalledModels:
         self, name: str, source: ImportSource, progress: Progress, graph: GraphMode
     ) -> StoredModel:
         """Import a model; the caller holds the lock of its name."""
+        no_graph = source.refusal(graph)
+        possible: GraphMode = "skip" if no_graph else graph
 
         def fill(folder: Path) -> Manifest:
-            return source.import_into(folder, name, progress, graph)
+            return source.import_into(folder, name, progress, possible, no_graph)
 
-        return self._build(name, fill, progress, source.needed_bytes(graph))
+        return self._build(name, fill, progress, source.needed_bytes(possible))
 
     def add_graph(self, model: StoredModel, progress: Progress, graph: GraphMode) -> StoredModel:
-        """Add the OpenVINO graph to a model imported without one, unless `graph` is "skip"."""
+        """Add the OpenVINO graph to a model imported without one, unless `graph` is "skip".
+
+        A model that OpenVINO cannot read is refused if `graph` is required, and not tried twice.
+        """
         path = model.files_in("gguf") or model.files_in("safetensors")
         if graph == "skip" or model.files_in("openvino") or path is None:
+            return model
+        if refused := refusals.remembered(model.manifest):
+            if graph == "required":
+                raise refused
             return model
         source = ImportSource.from_local("gguf" if path.is_file() else "safetensors", path)
         with locked(self.models, model.name, progress):
             current = self.find(model.name) or model
             if current.files_in("openvino"):
                 return current
-            needed = source.needed_bytes(graph)
+            no_graph = source.refusal(graph)
+            needed = 0 if no_graph else source.needed_bytes(graph)
             with storage.storage_errors(self.models, needed), atomic.scratch(model.folder) as partial:
                 storage.check_free_space(self.models, needed)
-                facts = source.write_graph(partial, progress, graph)
+                facts = {"no_graph": no_graph} if no_graph else source.write_graph(partial, progress, graph)
                 sizes = completeness.sizes_of(partial)
                 digests = {name: storage.digest_of(partial / name, progress) for name in sizes}
                 samples = completeness.samples_of(partial / name for name in sizes)

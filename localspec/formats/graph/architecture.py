@@ -75,6 +75,17 @@ def of_path(path: Path) -> Architecture:
     return of_folder(SafetensorsFolder.open(path)) if path.is_dir() else of_gguf(GgufFile.open(path))
 
 
+def gguf_refusal(path: Path) -> str | None:
+    """Return why torch cannot read a GGUF file, None if it can."""
+    try:
+        family = of_gguf(GgufFile.open(path)).family
+    except UnsupportedModel as error:
+        return error.message
+    return (
+        None if family in LLAMA_LIKE else f"`{path}` is a `{family}` model, which torch cannot read as GGUF"
+    )
+
+
 def of_gguf(file: GgufFile) -> Architecture:
     """Read the architecture from GGUF metadata, and check that the tensors are those it stands for.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from localspec.errors import BrokenModel, LocalspecError, MissingExtra, UnsupportedModel, printable
 from localspec.formats.gguf.file import GgufFile
-from localspec.formats.graph.architecture import LLAMA_LIKE, Architecture, of_gguf
+from localspec.formats.graph.architecture import Architecture, gguf_refusal, of_gguf
 from localspec.formats.graph.weights import GGUF_NAME, HF_NAMES, GgufWeights, hf_name
 from localspec.formats.huggingface import folder_checks
 from localspec.formats.huggingface.folder_checks import OTHER, ROTARY
@@ -151,13 +151,10 @@ def _from_folder(path: Path, dtype: Any) -> Any:
 def _from_gguf(path: Path, dtype: Any) -> Any:
     import torch
 
+    if reason := gguf_refusal(path):
+        raise UnsupportedModel(reason, "Use the model's own safetensors, or another engine")
     file = GgufFile.open(path)
     shape, weights = of_gguf(file), GgufWeights(file, offsets=True)
-    if shape.family not in LLAMA_LIKE:
-        raise UnsupportedModel(
-            f"`{path}` is a `{shape.family}` model, which torch cannot read as GGUF",
-            "Use the model's own safetensors",
-        )
     with torch.device("meta"):
         model = _empty(file, shape, weights)
     names = [name for name in file.tensors if name != "rope_freqs.weight"]  # part of `shape`

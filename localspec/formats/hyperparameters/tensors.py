@@ -178,6 +178,8 @@ def _check(
             raise BrokenModel(f"`{source.path}` has no tensor `{name}`", "Download it again")
     for name, info in found.items():
         shape = needed[name] if name in needed else optional[name]
+        if isinstance(source, GgufFile):
+            source.check_kind(name)
         if isinstance(source, SafetensorsFolder) and info.kind not in FLOATS:
             raise UnsupportedModel(
                 f"`{name}` in `{source.path}` has the unsupported tensor type {printable(info.kind)}"

@@ -169,8 +169,15 @@ def test_headers_that_contradict_themselves(
 
 
 def test_unknown_tensor_types_are_unsupported(tmp_path: Path, write: Any) -> None:
+    tensors = (("t", (1,), 77, bytes(64)), ("u", (1,), 0, bytes(4)), ("v", (1,), 78, bytes(40)))
+    opened = GgufFile.open(write(tmp_path / "x.gguf", {}, tensors))
+    assert [(info.kind, info.size) for info in opened.tensors.values()] == [
+        ("type 77", 64),
+        ("F32", 4),
+        ("type 78", 64),
+    ]
     with pytest.raises(UnsupportedModel, match=r"`t` in `.*` has the unknown tensor type 77"):
-        GgufFile.open(write(tmp_path / "x.gguf", {}, (("t", (1,), 77, b""),)))
+        opened.raw("t")
     with pytest.raises(UnsupportedModel, match="is one of 3 parts") as caught:
         GgufFile.open(write(tmp_path / "y.gguf", {"split.count": ("H", 3)}))
     assert "--merge y.gguf" in str(caught.value.hint)
