@@ -63,6 +63,11 @@ class InstalledModels:
         about.check()
         return completeness.load_if_complete(folder, about)
 
+    def reference(self, model: StoredModel) -> str:
+        """Return what means this model later: its name, or its folder if that lies outside the library."""
+        found = self.load(model.name)
+        return model.name if found and found.folder == model.folder else str(model.folder)
+
     def all(self) -> list[StoredModel]:
         """List the complete models, by name."""
         models = [completeness.load_if_complete(folder, about) for folder, about in self._manifests()]
@@ -85,7 +90,8 @@ class InstalledModels:
 
     def drafts_for(self, target: StoredModel) -> list[StoredModel]:
         """List the drafts that were built for `target`, the latest first."""
-        built = [model for model in self.all() if model.manifest.target == target.name]
+        own = self.reference(target)
+        built = [model for model in self.all() if model.manifest.target == own]
         return sorted(built, key=lambda model: model.manifest.created, reverse=True)
 
     def by_digest(self, digest: str) -> StoredModel | None:

@@ -9,7 +9,7 @@ from build_context import FakeContext, logits_of
 
 from localspec import plugins
 from localspec.drafting.build_step import Artifact
-from localspec.errors import BadValue, MissingExtra
+from localspec.errors import BadValue, MissingExtra, UnsupportedModel
 from localspec.formats.graph.paged import read_stateful
 
 TEXT = [3, 1, 4, 1, 5]
@@ -51,6 +51,21 @@ def test_quantized_weights_are_smaller_and_close(
     error = np.abs(rounded - whole).mean() / whole.std()
     assert error < {16: 1e-6, 8: 0.05, 4: 0.35}[found.facts["bits"]]
     assert (into / "tokenizer.json").is_file()
+
+
+def test_what_is_compressed_already_is_not_said_to_be_quantized(
+    source: Artifact, context: FakeContext, into: Path, tmp_path: Path
+) -> None:
+    (small := tmp_path / "small").mkdir()
+    eight = plugins.parse("steps", "quantize:bits=8").make(context).run(source, small)
+    for bits in ("4", "8", "16"):
+        with pytest.raises(
+            UnsupportedModel, match=f"compressed already, and cannot be quantized to {bits} bits"
+        ):
+            plugins.parse("steps", f"quantize:bits={bits}").make(context).run(eight, into)
+    kept = plugins.parse("steps", "quantize:bits=auto").make(context).run(eight, into)
+    assert kept.facts["precision"] == "INT8"
+    assert np.array_equal(logits_of(into, TEXT), logits_of(small, TEXT))
 
 
 @pytest.mark.parametrize(("cheap", "types"), [(4, {"i4", "u8"}), (8, {"i8"})])

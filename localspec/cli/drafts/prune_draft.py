@@ -64,13 +64,12 @@ def prune_draft(
         if engine != OPENVINO and vocab == AUTO:
             progress.say(f"The vocabulary is not trimmed: {engine} files do not support it")
         target = library.resolve(model, progress)
-        cut = library.resolve(source or sibling(target, library), progress).name
-        plan = BuildPlan(name or f"{cut}-draft", target.name, cut, steps, engine=ENGINES[engine])
+        cut = library.resolve(source or sibling(target, library), progress)
+        both = library.reference(target), library.reference(cut)
+        plan = BuildPlan(name or f"{cut.name}-draft", *both, steps, engine=ENGINES[engine])
         built = build(plan, calibration, library, progress)
     values = card(built)
-    shown = (
-        json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, target.name, values)
-    )
+    shown = json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, both[0], values)
     console.print_text(shown)
 
 
@@ -110,4 +109,5 @@ def sibling(target: StoredModel, library: Library) -> str:
         for model in library.all()
         if digest and model.manifest.digests.get("tokenizer.json") == digest and not model.manifest.target
     ]
-    return min(siblings, key=lambda model: sum(model.manifest.sizes.values()), default=target).name
+    smallest = min(siblings, key=lambda model: sum(model.manifest.sizes.values()), default=target)
+    return library.reference(smallest)

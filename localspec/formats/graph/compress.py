@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
@@ -15,7 +16,18 @@ from localspec.formats.graph.runner import graph_inputs
 PLAIN = "rtn"
 SMOOTH = "smooth"
 METHODS = {"awq": {"awq": True}, "scale": {"scale_estimation": True}, "gptq": {"gptq": True}, PLAIN: {}}
+LARGE = 4096  # values of a constant that is no table of shapes
 WHOLE_ROW = -1  # a group size: one scale per row, as NPUs require
+
+
+def is_compressed(model: Any) -> bool:
+    """Return whether matrices of an openvino.Model are stored as whole numbers already: NNCF leaves those."""
+    return any(
+        node.get_type_name() == "Constant"
+        and node.get_output_element_type(0).get_type_name() in ("i4", "u4", "i8", "u8")
+        and math.prod(node.get_output_shape(0)) >= LARGE
+        for node in model.get_ops()
+    )
 
 
 def compress(
