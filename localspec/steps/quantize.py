@@ -10,7 +10,7 @@ from localspec.drafting.agreement import estimate_speedup
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
 from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.files import copy_configs
-from localspec.formats.graph.compress import METHODS, PLAIN, SMOOTH, compress, is_compressed
+from localspec.formats.graph.compress import METHODS, PLAIN, SMOOTH, compress, whole_kinds
 from localspec.formats.graph.ir import save
 from localspec.formats.graph.paged import read_stateful
 from localspec.formats.graph.runner import GraphRunner, median_pass_seconds
@@ -60,11 +60,14 @@ class Quantize(BuildStep):
         if self._bits is None:
             self._context.write_target_texts()  # before the graphs take memory
         model = read_stateful(source.folder / GRAPH)
-        if is_compressed(model):
+        if whole_kinds(model):
             return self._kept(source, into)
         bits = self._bits or self._choose_bits(model, source.folder.name)
         if bits < 16:
             model = self._quantized(model, bits)
+        if bits == 4 and not whole_kinds(model) & {"i4", "u4"}:
+            bits = 8
+            self._context.say("The weights get 8 bits: no groups of columns divide the rows of this model")
         save(model, into)
         copy_configs(source.folder, into)
         precision = f"INT{bits}" if bits < 16 else "FP16"

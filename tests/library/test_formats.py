@@ -9,7 +9,7 @@ import pytest
 import tiny
 from said import Said
 
-from localspec.errors import StorageError, UnsupportedModel
+from localspec.errors import BrokenModel, StorageError, UnsupportedModel
 from localspec.library import Library, Silent, storage
 from localspec.library.importing import refusals
 
@@ -173,6 +173,17 @@ def test_a_folder_of_safetensors_is_read_where_it_lies(home: Library, tmp_path: 
     assert model.kv_bytes_per_token() == 2 * 2 * tiny.LAYERS * tiny.KEY_HEADS * tiny.HEAD_WIDTH
     shutil.rmtree(folder)
     assert model.files_in("safetensors") is None
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "tekken.json", None])
+def test_an_older_tokenizer_is_no_damage(home: Library, tmp_path: Path, name: str | None) -> None:
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    tiny.write_folder(tiny.make("llama"), folder)
+    if name:
+        (folder / name).write_bytes(b"{}")
+    with pytest.raises(UnsupportedModel if name else BrokenModel, match=name or r"lacks `tokenizer\.json`"):
+        home.resolve(str(folder), Silent())
 
 
 def test_a_gguf_gives_the_kv_bytes_per_token(home: Library, gguf: Path) -> None:

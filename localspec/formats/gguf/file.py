@@ -35,6 +35,7 @@ MAX_VALUES = 1 << 16
 MAX_TENSORS = 1 << 17
 MAX_HEADER = 1 << 28  # bytes
 MAX_DIMENSIONS = 4
+VERSIONS = 100  # a version from here on is damage
 UNKNOWN = "type "  # starts the kind of a tensor whose type is known by its number only
 
 
@@ -125,7 +126,17 @@ class _Header:
         self.at = 4
         (version,) = self.numbers("I", "the version")
         if version not in (2, 3):
-            raise BrokenModel(f"`{self.path}` is GGUF version {version}; only 2 and 3 can be read")
+            what = f"`{self.path}` is GGUF version {version}; only 2 and 3 can be read"
+            swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+            if swapped in range(1, VERSIONS):
+                raise UnsupportedModel(
+                    f"`{self.path}` is a GGUF file of big-endian numbers, which cannot be read"
+                )
+            raise (
+                UnsupportedModel(what)
+                if version in range(1, VERSIONS)
+                else BrokenModel(what, "Download it again")
+            )
         tensor_count, value_count = self.numbers("QQ", "the header")
         metadata: dict[str, Any] = {}
         for _ in self.counted(value_count, 13, MAX_VALUES, "the metadata"):

@@ -20,14 +20,12 @@ LARGE = 4096  # values of a constant that is no table of shapes
 WHOLE_ROW = -1  # a group size: one scale per row, as NPUs require
 
 
-def is_compressed(model: Any) -> bool:
-    """Return whether matrices of an openvino.Model are stored as whole numbers already: NNCF leaves those."""
-    return any(
-        node.get_type_name() == "Constant"
-        and node.get_output_element_type(0).get_type_name() in ("i4", "u4", "i8", "u8")
-        and math.prod(node.get_output_shape(0)) >= LARGE
-        for node in model.get_ops()
-    )
+def whole_kinds(model: Any) -> set[str]:
+    """Return in which types of whole numbers an openvino.Model stores matrices: NNCF leaves those."""
+    constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")
+    large = (node for node in constants if math.prod(node.get_output_shape(0)) >= LARGE)
+    kinds = {node.get_output_element_type(0).get_type_name() for node in large}
+    return kinds & {"i4", "u4", "i8", "u8"}
 
 
 def compress(
@@ -42,7 +40,8 @@ def compress(
 ) -> Any:
     """Return `model` with 8-bit or 4-bit weights.
 
-    With 4 bits `group` columns share a scale, and with `zero` a zero point; `ratio` is the share of layers in
+    With 4 bits `group` columns share a scale, fewer where that does not divide a row, and with `zero` a zero
+    point; `ratio` is the share of layers in
     4 bits, the others get 8, as do the embedding and the head unless `group` is WHOLE_ROW. A `method` other
     than PLAIN is calibrated on `texts`; SMOOTH (SmoothQuant, Xiao et al. 2022) quantizes activations to 8
     bits too. Raises MissingExtra without NNCF.
@@ -53,7 +52,9 @@ def compress(
         raise MissingExtra("nncf", "quant") from None
     options: dict[str, Any] = {"mode": nncf.CompressWeightsMode[f"INT{bits}_{'ASYM' if zero else 'SYM'}"]}
     if bits == 4:
+        fallback = nncf.GroupSizeFallbackMode.ADJUST  # to fewer columns, else to 8 bits
         options |= {"group_size": group, "ratio": ratio} | METHODS[method]
+        options["advanced_parameters"] = nncf.AdvancedCompressionParameters(group_size_fallback_mode=fallback)
     dataset = None
     if method != PLAIN:
         names = {port.any_name for port in model.inputs}

@@ -76,8 +76,8 @@ def import_plain(path: Path, into: Path, progress: Steps) -> dict[str, Any]:
     try:
         return import_weights(open_weights(path), into, progress, plain=True)
     except UnsupportedModel:
-        if path.is_file():
-            raise
+        if path.is_file() or SafetensorsFolder.open(path).architecture in architecture.FROM_FOLDERS:
+            raise  # optimum-intel would ignore what was refused
     try:
         from optimum.exporters.openvino import main_export
     except ImportError:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.errors import BrokenModel, ModelError, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, Affine, unpack
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
@@ -24,7 +24,6 @@ GROUPS = (256, 128, 64, 32)  # columns that share a scale: the most that divide 
 LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
 FOUR_BITS = ("Q4_0",)  # stored unchanged: codes, and one scale for 32 columns
 WITH_OFFSETS = ("Q4_1", "Q4_K")  # stored unchanged if memory is short
-OUT_OF_RANGE = "The weights hold numbers that are too large or not finite"
 
 T = TypeVar("T")
 
@@ -195,14 +194,22 @@ def _group(values: NDArray[np.float32]) -> int:
 
 def _finite(values: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(values).all():
-        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+        raise _out_of_range(values)
     return values
 
 
+def _out_of_range(values: NDArray[np.float32]) -> ModelError:
+    """Return the error of numbers that a graph cannot hold: damage, unless all of them are finite."""
+    if np.isfinite(values).all():
+        return UnsupportedModel("The weights hold numbers that are too large for a graph")
+    return BrokenModel("The weights hold numbers that are not finite", "Download the model again")
+
+
 def _float16(values: NDArray[np.float32]) -> NDArray[np.float16]:
-    halves = values.astype(np.float16)
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
     if not np.isfinite(halves).all():
-        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+        raise _out_of_range(values)
     return halves.reshape(len(values), -1, _group(values))
 
 
@@ -210,7 +217,7 @@ def _quantized(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
     groups = values.reshape(len(values), -1, _group(values))
     largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
     if not (largest < LARGEST).all():
-        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+        raise _out_of_range(values)
     scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as stored
     steps = groups * (np.float32(1) / np.where(scale == 0, np.float32(1), scale))[..., None]
     return np.rint(steps, out=steps).clip(-127, 127).astype(np.int8), scale

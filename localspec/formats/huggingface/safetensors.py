@@ -78,7 +78,7 @@ class SafetensorsFolder:
         """The model family by Hugging Face's name, such as `llama` or `qwen2`."""
         name = self.config.get("model_type")
         if not isinstance(name, str) or not name:
-            raise BrokenModel(f"`{self.path / 'config.json'}` has no `model_type`")
+            raise UnsupportedModel(f"`{self.path / 'config.json'}` has no `model_type`, and names no family")
         return name
 
     def value(self, key: str, default: Any = None) -> Any:

@@ -202,6 +202,19 @@ def test_what_a_model_was_made_with_is_computed(name: str, tmp_path: Path) -> No
     check_equal(ours(tmp_path / "folder", tmp_path / "graph"), theirs(tmp_path / "folder"))
 
 
+@pytest.mark.parametrize(("width", "inner", "error"), [(72, 100, 0.01), (40, 33, 0.01), (288, 800, 0.1)])
+def test_rows_that_groups_of_columns_do_not_divide(
+    width: int, inner: int, error: float, tmp_path: Path
+) -> None:
+    """In eight bits, as an import makes them, with the engine's own options."""
+    saved("llama", tmp_path / "folder", hidden_size=width, intermediate_size=inner, head_dim=18)
+    expected = theirs(tmp_path / "folder")
+    (into := tmp_path / "graph").mkdir()
+    import_weights(SafetensorsFolder.open(tmp_path / "folder"), into, Silent())
+    found = OpenVino(into).session().forward(TOKENS, len(TOKENS))
+    assert np.sqrt(((found - expected) ** 2).mean()) < error * expected.std()
+
+
 ABSENT = (
     "rope_theta",
     "rms_norm_eps",
