@@ -85,6 +85,18 @@ class SafetensorsFolder:
         """Return a value of config.json."""
         return self.config.get(key, default)
 
+    def equal(self, one: str, other: str) -> bool:
+        """Return whether two tensors hold the same numbers; those of one type are compared byte for byte."""
+        left, right = self.tensors[one], self.tensors[other]
+        if left.shape != right.shape:
+            return False
+        if left.kind != right.kind:
+            return bool(np.array_equal(self.array(one), self.array(other)))
+        views = (
+            np.frombuffer(self._data[info.name], np.uint8, info.size, info.offset) for info in (left, right)
+        )
+        return bool(np.array_equal(*views))
+
     def array(self, name: str) -> NDArray[np.float32]:
         """Return a copy of a tensor in float32."""
         info = self.tensors[name]

@@ -99,7 +99,8 @@ def _no_ops(width: int, head_width: int) -> Mapping[str, Iterable[Any]]:
         **dict.fromkeys(NO, (False, 0)),
         **dict.fromkeys(YES, (True, 1)),
         **dict.fromkeys(ONE, (1,)),
-        **dict.fromkeys(ACTIVATIONS, SILU),
+        **dict.fromkeys(ACTIVATIONS, (*SILU, "swiglu")),  # the last is the whole gated network
+        "hidden_act": SILU,
         **dict.fromkeys(NORMS, ("rms_norm", "rmsnorm")),
         "position_embedding_type": ("rope", "rotary"),
         "attention_multiplier": (scale,),

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from localspec.errors import BrokenModel, UnsupportedModel, printable
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.weights import hf_name
@@ -212,4 +210,4 @@ def another_head(folder: SafetensorsFolder) -> UnsupportedModel:
 
 def head_is_embedding(folder: SafetensorsFolder) -> bool:
     """Return whether the head equals the embedding, value for value."""
-    return np.array_equal(folder.array("lm_head.weight"), folder.array("model.embed_tokens.weight"))
+    return folder.equal("lm_head.weight", "model.embed_tokens.weight")

@@ -18,6 +18,7 @@ from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BrokenModel, ModelError, UnsupportedModel
 from localspec.formats.graph.architecture import of_folder
 from localspec.formats.graph.ir import import_weights
+from localspec.formats.graph.rope import rope_of
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.hyperparameters import config_keys
 from localspec.formats.hyperparameters.families import DEFAULTS
@@ -384,6 +385,88 @@ def rewritten(path: Path, **tensors: Any) -> Path:
     return path
 
 
+PUBLISHED: dict[str, dict[str, Any]] = {  # what configs of published models say beside their sizes
+    "Falcon3-1B": {"model_type": "llama", "activation": "swiglu", "head_dim": 256, "rope_scaling": None},
+    "Llama-3.2-1B": {
+        "model_type": "llama",
+        "rope_scaling": LLAMA3 | {"factor": 32.0, "original_max_position_embeddings": 8192},
+        "max_position_embeddings": 131072,
+        "pretraining_tp": 1,
+    },
+    "SmolLM2-135M": {
+        "model_type": "llama",
+        "is_llama_config": True,
+        "rope_interleaved": False,
+        "pretraining_tp": 1,
+    },
+    "granite-3b-code": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    "Yarn-Llama-2-7b": {
+        "model_type": "llama",
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 16.0,
+            "original_max_position_embeddings": 4096,
+            "finetuned": True,
+        },
+    },
+    "Mistral-7B-v0.3": {"model_type": "mistral", "sliding_window": None, "max_position_embeddings": 32768},
+    "Ministral-8B": {"model_type": "mistral", "sliding_window": 32768, "max_position_embeddings": 32768},
+    "Qwen2.5-7B": {
+        "model_type": "qwen2",
+        "sliding_window": 131072,
+        "max_window_layers": 28,
+        "use_sliding_window": False,
+        "use_mrope": False,
+    },
+    "Qwen3-0.6B": {"model_type": "qwen3", "sliding_window": None, "attention_bias": False, "head_dim": 128},
+    "granite-3.3-2b": {
+        "model_type": "granite",
+        "attention_multiplier": 0.015625,
+        "embedding_multiplier": 12.0,
+        "logits_scaling": 8.0,
+        "residual_multiplier": 0.22,
+    },
+    "OLMo-2-1B": {"model_type": "olmo2", "attention_bias": False, "rope_theta": 500000},
+    "SmolLM3-3B": {
+        "model_type": "smollm3",
+        "layer_types": ["full_attention"] * 4,
+        "no_rope_layers": [1, 1, 1, 0],
+        "no_rope_layer_interval": 4,
+        "max_window_layers": 28,
+        "pretraining_tp": 2,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    },
+    "Phi-4-mini": {
+        "model_type": "phi3",
+        "embd_pdrop": 0.0,
+        "full_attn_mod": 1,
+        "interpolate_factor": 1,
+        "lm_head_bias": False,
+        "mlp_bias": False,
+        "max_position_embeddings": 131072,
+        "original_max_position_embeddings": 4096,
+        "partial_rotary_factor": 0.75,
+        "rope_scaling": LONG | {"short_factor": [1.0] * 12, "long_factor": [1.0] * 12},
+        "sliding_window": 262144,
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_pass(name: str, tmp_path: Path) -> None:
+    """What else their configs say is of training, generation or other programs."""
+    config = SIZES | {"num_hidden_layers": 4, "hidden_act": "silu", "auto_map": {"AutoConfig": "x.X"}}
+    config |= {"attention_dropout": 0.0, "torch_dtype": "bfloat16", "use_cache": True} | PUBLISHED[name]
+    family = config["model_type"]
+    title = {"olmo2": "Olmo2", "smollm3": "SmolLM3"}.get(family, family.capitalize())
+    config["architectures"] = [f"{title}ForCausalLM"]
+    folder = SafetensorsFolder(tmp_path, config, {})
+    config_keys.check(folder, family, 128, 32)
+    config_keys.check_window(folder, family, 4, config["max_position_embeddings"])
+    assert rope_of(config, 32, config["max_position_embeddings"], name, family).frequencies.size in (12, 16)
+
+
 ONES = np.ones((2, 2), np.float32)
 
 
@@ -422,8 +505,11 @@ def test_tensors_that_change_nothing_pass(tmp_path: Path) -> None:
     embedding = load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"]
     extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": ONES[0], "lm_head.weight": embedding}
     assert of_folder(SafetensorsFolder.open(rewritten(tmp_path, **extra))).tied
-    with pytest.raises(UnsupportedModel, match="`tie_word_embeddings`"):
-        of_folder(SafetensorsFolder.open(rewritten(tmp_path, **{"lm_head.weight": embedding + 1})))
+    wide = {"lm_head.weight": embedding.astype(np.float64)}
+    assert of_folder(SafetensorsFolder.open(rewritten(tmp_path, **wide))).tied
+    for other in (embedding + 1, embedding[:-1], (embedding + 1).astype(np.float64)):
+        with pytest.raises(ModelError, match="`tie_word_embeddings`|do not fit"):
+            of_folder(SafetensorsFolder.open(rewritten(tmp_path, **{"lm_head.weight": other})))
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32])
