@@ -92,10 +92,10 @@ class SafetensorsFolder:
             return False
         if left.kind != right.kind:
             return bool(np.array_equal(self.array(one), self.array(other)))
-        views = (
+        first, second = (
             np.frombuffer(self._data[info.name], np.uint8, info.size, info.offset) for info in (left, right)
         )
-        return bool(np.array_equal(*views))
+        return bool(np.array_equal(first, second))
 
     def array(self, name: str) -> NDArray[np.float32]:
         """Return a copy of a tensor in float32."""
