@@ -126,7 +126,7 @@ class Workspace:
     def runtime(self, draft: str) -> Runtime:
         """Load the target in the engine that the build is for."""
         choice = Choice(engine=self._engine, draft=draft)
-        return Runtime.load(self._target.name, choice, self._library, self._progress)
+        return Runtime.load(self._library.reference(self._target), choice, self._library, self._progress)
 
     def engine(self, model: StoredModel) -> Engine:
         """Load a model in the engine that the build is for."""

@@ -62,7 +62,9 @@ def export(model: StoredModel, step: str, into: Path, library: Library, progress
         with storage.storage_errors(into.parent):
             into.parent.mkdir(parents=True, exist_ok=True)
             with atomic.folder(into) as partial:
-                _in_child([model.name, str(model.folder), step, str(partial.absolute())], progress)
+                _in_child(
+                    [library.reference(model), str(model.folder), step, str(partial.absolute())], progress
+                )
     except FileExistsError:
         raise _taken(into) from None
     except ChildFailed as error:

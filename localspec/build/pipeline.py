@@ -22,6 +22,7 @@ from localspec.formats.files import read_json
 from localspec.formats.graph import ir
 from localspec.library import Library, Manifest, Progress, StoredModel, catalogue, check_name, storage
 from localspec.library.importing import convert
+from localspec.library.importing.completeness import sizes_of
 from localspec.library.locks import locked
 from localspec.library.model import write_json
 from localspec.runtime.drafts import same_vocabulary
@@ -86,7 +87,8 @@ def build(
         artifact = _run_steps(plan, steps, source, context)
         facts = evaluate(artifact, source, context, draft=plan.draft)
         facts |= {"parent": source.name, "date": date.today().isoformat()}
-        built = library.add(plan.name, _copy_into_library(plan, artifact, source, target, facts), progress)
+        fill = _copy_into_library(plan, artifact, source, library.reference(target), facts)
+        built = library.add(plan.name, fill, progress)
         shutil.rmtree(work_folder)
     return built
 
@@ -168,8 +170,9 @@ def _write_source(source: StoredModel, into: Path, context: Workspace, plain: bo
     """
     file = source.files_in("gguf") or source.files_in("safetensors")
     if file is None or (not plain and source.files_in("openvino")):
-        storage.check_free_space(into, sum(source.manifest.sizes.values()))
-        for name in source.manifest.sizes:
+        sizes = source.manifest.sizes or sizes_of(source.folder)  # none are known of a folder used in place
+        storage.check_free_space(into, sum(sizes.values()))
+        for name in sizes:
             if not name.endswith((".gguf", ".safetensors")):
                 shutil.copyfile(source.folder / name, into / name)
         return Artifact(into, {"precision": source.manifest.precision})
@@ -179,7 +182,7 @@ def _write_source(source: StoredModel, into: Path, context: Workspace, plain: bo
 
 
 def _copy_into_library(
-    plan: BuildPlan, artifact: Artifact, source: StoredModel, target: StoredModel, card: dict[str, Any]
+    plan: BuildPlan, artifact: Artifact, source: StoredModel, target: str, card: dict[str, Any]
 ) -> Callable[[Path], Manifest]:
     """Return a function that writes the built model and its card into a folder of the library."""
 
@@ -191,12 +194,12 @@ def _copy_into_library(
         return Manifest(
             name=plan.name,
             source=BUILT + source.name,
-            target=target.name if plan.draft else "",
+            target=target if plan.draft else "",
             precision=str(card.get("precision", "")),
             weights=str(card.get(WEIGHTS, "")),
             architecture=source.manifest.architecture,
             context=source.manifest.context,
-            history=[f"built from {source.name}" + f" for {target.name}" * plan.draft, *plan.steps],
+            history=[f"built from {source.name}" + f" for {target}" * plan.draft, *plan.steps],
         )
 
     return fill

@@ -54,6 +54,14 @@ def whole(
     return found
 
 
+def alike(source: Source, key: str, layers: int, default: int | None = None) -> int:
+    """Return a whole number that a file may also list for each of its layers, if all of them are the same."""
+    listed = source.value(key)
+    if isinstance(listed, list) and len(listed) == layers and all(each == listed[0] for each in listed):
+        return whole(Values(source.path, {key: listed[0]}), key)
+    return whole(source, key, default)
+
+
 def number(
     source: Source, key: str, default: float | None = None, *, least: float = 0.0, most: float = LARGEST
 ) -> float:
@@ -65,11 +73,11 @@ def number(
 
 
 def flag(source: Source, key: str, default: bool = False) -> bool:
-    """Return whether a key is true; an absent or null key is `default`."""
+    """Return whether a key is true or 1; an absent or null key is `default`."""
     found = _found(source, key, default)
-    if type(found) is not bool:
+    if type(found) is not bool and (type(found) is not int or found not in (0, 1)):
         raise wrong(source, key, found, "true or false")
-    return found
+    return bool(found)
 
 
 def text(source: Source, key: str, default: str | None = None) -> str:
@@ -81,13 +89,16 @@ def text(source: Source, key: str, default: str | None = None) -> str:
 
 
 def wrong(source: Source, key: str, found: Any, expected: str) -> LocalspecError:
-    """Return the error of a value that is not as `expected`, with the file and the key."""
+    """Return the error of a value that is not as `expected`, with the file and the key.
+
+    A number out of range is damage, a value of another type is what another program wrote.
+    """
     if isinstance(found, list) and found and type(found[0]) is int:
         return UnsupportedModel(f"`{key}` of `{source.path}` differs by layer, which is not supported")
-    return BrokenModel(
-        f"`{key}` of `{source.path}` is `{printable(_short(found))}`, expected {expected}",
-        "Download it again",
-    )
+    what = f"`{key}` of `{source.path}` is `{printable(shown(found))}`, expected {expected}"
+    if type(found) in (int, float) and "number" in expected:
+        return BrokenModel(what, "Download it again")
+    return UnsupportedModel(what, "Correct the value, if you know what it should be")
 
 
 def _found(source: Source, key: str, default: Any) -> Any:
@@ -99,7 +110,7 @@ def _found(source: Source, key: str, default: Any) -> Any:
     return found
 
 
-def _short(found: Any) -> str:
+def shown(found: Any) -> str:
     """Return a value as a message can show it; a list or an object by its type, for it may be nested."""
     if isinstance(found, list | dict):
         return "[...]" if isinstance(found, list) else "{...}"

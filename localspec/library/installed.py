@@ -11,7 +11,7 @@ import msgspec
 from localspec.disk import atomic, private
 from localspec.errors import UnknownModel, suggestion
 from localspec.library import catalogue, manifest, storage
-from localspec.library.importing import completeness
+from localspec.library.importing import completeness, refusals
 from localspec.library.importing.source import GraphMode, ImportSource
 from localspec.library.locks import locked, unless_locked
 from localspec.library.manifest import Manifest, SourceFile
@@ -63,6 +63,11 @@ class InstalledModels:
         about.check()
         return completeness.load_if_complete(folder, about)
 
+    def reference(self, model: StoredModel) -> str:
+        """Return what means this model later: its name, or its folder if that lies outside the library."""
+        found = self.load(model.name)
+        return model.name if found and found.folder == model.folder else str(model.folder)
+
     def all(self) -> list[StoredModel]:
         """List the complete models, by name."""
         models = [completeness.load_if_complete(folder, about) for folder, about in self._manifests()]
@@ -85,7 +90,8 @@ class InstalledModels:
 
     def drafts_for(self, target: StoredModel) -> list[StoredModel]:
         """List the drafts that were built for `target`, the latest first."""
-        built = [model for model in self.all() if model.manifest.target == target.name]
+        own = self.reference(target)
+        built = [model for model in self.all() if model.manifest.target == own]
         return sorted(built, key=lambda model: model.manifest.created, reverse=True)
 
     def by_digest(self, digest: str) -> StoredModel | None:
@@ -114,26 +120,36 @@ class InstalledModels:
         self, name: str, source: ImportSource, progress: Progress, graph: GraphMode
     ) -> StoredModel:
         """Import a model; the caller holds the lock of its name."""
+        no_graph = source.refusal(graph)
+        possible: GraphMode = "skip" if no_graph else graph
 
         def fill(folder: Path) -> Manifest:
-            return source.import_into(folder, name, progress, graph)
+            return source.import_into(folder, name, progress, possible, no_graph)
 
-        return self._build(name, fill, progress, source.needed_bytes(graph))
+        return self._build(name, fill, progress, source.needed_bytes(possible))
 
     def add_graph(self, model: StoredModel, progress: Progress, graph: GraphMode) -> StoredModel:
-        """Add the OpenVINO graph to a model imported without one, unless `graph` is "skip"."""
+        """Add the OpenVINO graph to a model imported without one, unless `graph` is "skip".
+
+        A model that OpenVINO cannot read is refused if `graph` is required, and not tried twice.
+        """
         path = model.files_in("gguf") or model.files_in("safetensors")
         if graph == "skip" or model.files_in("openvino") or path is None:
+            return model
+        if refused := refusals.remembered(model.manifest):
+            if graph == "required":
+                raise refused
             return model
         source = ImportSource.from_local("gguf" if path.is_file() else "safetensors", path)
         with locked(self.models, model.name, progress):
             current = self.find(model.name) or model
             if current.files_in("openvino"):
                 return current
-            needed = source.needed_bytes(graph)
+            no_graph = source.refusal(graph)
+            needed = 0 if no_graph else source.needed_bytes(graph)
             with storage.storage_errors(self.models, needed), atomic.scratch(model.folder) as partial:
                 storage.check_free_space(self.models, needed)
-                facts = source.write_graph(partial, progress, graph)
+                facts = {"no_graph": no_graph} if no_graph else source.write_graph(partial, progress, graph)
                 sizes = completeness.sizes_of(partial)
                 digests = {name: storage.digest_of(partial / name, progress) for name in sizes}
                 samples = completeness.samples_of(partial / name for name in sizes)

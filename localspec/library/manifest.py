@@ -54,6 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""  # where the files are if not beside the manifest, such as the hub's cache
     weights: str = ""  # the GGUF or Hugging Face folder it was imported from: a name in the folder, or a path
     source_files: list[SourceFile] = []
+    no_graph: dict[str, str] = {}  # why OpenVINO cannot read it (`reason`), and for which versions
 
     @property
     def newer(self) -> bool:

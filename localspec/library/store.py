@@ -11,6 +11,7 @@ from localspec.errors import BadValue, UnknownModel, UnsupportedModel, suggestio
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
 from localspec.library.download.pull import PullRequest, name_for, pull, request_for
+from localspec.library.importing import refusals
 from localspec.library.importing.local import from_path
 from localspec.library.importing.source import GraphMode
 from localspec.library.installed import InstalledModels
@@ -77,6 +78,19 @@ class Library(InstalledModels):
         """
         name = without_address(name)
         graph: GraphMode = "skip" if format in (catalogue.GGUF, catalogue.HF) else "optional"
+        model = self._pulled(name, progress, graph, precision, format, on_size)
+        refusals.report(model.manifest, progress)
+        return model
+
+    def _pulled(
+        self,
+        name: str,
+        progress: Progress,
+        graph: GraphMode,
+        precision: str | None,
+        format: str | None,
+        on_size: OnSize | None,
+    ) -> StoredModel:
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph, precision, format, on_size), progress)
         is_source = name.startswith(("hf:", "pypi:"))

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec import devices, plugins
-from localspec.errors import BadValue
+from localspec.errors import BadValue, UnsupportedModel
+from localspec.formats.graph.architecture import gguf_refusal
 from localspec.library import Library, Progress, StoredModel
+from localspec.library.importing import refusals
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, serving
 from localspec.runtime.drafts import DraftPlan, draft_cost, find_draft, model_named
@@ -110,20 +112,51 @@ def find_engine(
     if model is None or choice.device is not None:
         model = library.resolve(name, progress, _formats(chosen.engine))
     if chosen.engine == "torch" and choice.device is None:
-        needed = LoadSpec(engine_spec("torch", chosen.device), model).memory + devices.ENGINE_OVERHEAD
-        fitting = devices.choose(fits=lambda device: device.free is None or needed < device.free)
-        if fitting != chosen:
-            chosen, model = fitting, library.resolve(name, progress, _formats(fitting.engine))
+        chosen, model = _on_torch(chosen, name, model, library, progress)
     default = plugins.part("engines", chosen.engine).settings["device"].default
     device = choice.device or (None if chosen.device == default else chosen.device)
     if chosen.engine == "openvino" and model.files_in("openvino") is None:
-        return engine_spec("llamacpp", choice.device, choice.threads), "OpenVINO cannot read the model", model
+        return _without_graph(choice, model, progress), "OpenVINO cannot read the model", model
     spec = engine_spec(chosen.engine, device, choice.threads)
     runners = _runners(spec, choice, model, library)
     if len(runners) < 2:
         return spec, chosen.reason, model
     verdict = race(runners, progress)
     return verdict.winner.spec, "; ".join(filter(None, [chosen.reason, verdict.reason])), model
+
+
+def _on_torch(
+    chosen: devices.Chosen, name: str, model: StoredModel, library: Library, progress: Progress
+) -> tuple[devices.Chosen, StoredModel]:
+    """Return the card that was chosen, or another device if torch cannot run the model there."""
+    path = model.path_for("torch", plugins.part("engines", "torch").made_by.forms)
+    if path.is_file() and (reason := gguf_refusal(path)):
+        other = devices.choose(fits=lambda device: device.engine != "torch")
+        chosen = devices.Chosen(other.engine, other.device, "torch cannot read the model")
+        progress.say(f"`{model.name}` does not run on torch: {reason}")
+        return chosen, library.resolve(name, progress, _formats(chosen.engine))
+    needed = LoadSpec(engine_spec("torch", chosen.device), model).memory + devices.ENGINE_OVERHEAD
+    fitting = devices.choose(fits=lambda device: device.free is None or needed < device.free)
+    if fitting == chosen:
+        return chosen, model
+    return fitting, library.resolve(name, progress, _formats(fitting.engine))
+
+
+def _without_graph(choice: Choice, model: StoredModel, progress: Progress) -> Spec:
+    """Return the engine for a model that OpenVINO cannot read, and say so.
+
+    Raises UnsupportedModel with OpenVINO's reason if no installed engine can.
+    """
+    reason, device, threads = refusals.reason(model.manifest), choice.device, choice.threads
+    if model.files_in("gguf") and devices.LIBRARIES["llamacpp"].version:
+        spec = engine_spec("llamacpp", device, threads)
+    elif model.files_in("safetensors") and devices.LIBRARIES["torch"].version:
+        spec = engine_spec("torch", device and device.lower(), threads)
+    else:
+        missing = devices.LIBRARIES["llamacpp" if model.files_in("gguf") else "torch"]
+        raise UnsupportedModel(reason, f"Another engine may support it: {missing.install}")
+    progress.say(f"`{model.name}` runs on {spec.name}, because OpenVINO cannot read it: {reason}")
+    return spec
 
 
 def _runners(
@@ -156,7 +189,9 @@ def _serves(engine: Spec, choice: Choice, library: Library) -> bool:
 
 
 def _formats(engine: str) -> tuple[str, ...]:
-    """Return the formats that suit an engine chosen by `auto`."""
+    """Return the formats that suit an engine chosen by `auto`, and those of engines that stand in for it."""
     formats: tuple[str, ...] = plugins.part("engines", engine).made_by.forms
-    llamacpp = engine == "openvino" and devices.LIBRARIES["llamacpp"].version
-    return (*formats, "gguf") if llamacpp else formats
+    if engine != "openvino":
+        return formats
+    others = {"gguf": "llamacpp", "safetensors": "torch"}
+    return (*formats, *(form for form, other in others.items() if devices.LIBRARIES[other].version))

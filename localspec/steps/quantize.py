@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
 from localspec.drafting.agreement import estimate_speedup
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep
-from localspec.errors import BadValue
+from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.files import copy_configs
-from localspec.formats.graph.compress import METHODS, PLAIN, SMOOTH, compress
+from localspec.formats.graph.compress import METHODS, PLAIN, SMOOTH, compress, whole_kinds
 from localspec.formats.graph.ir import save
 from localspec.formats.graph.paged import read_stateful
 from localspec.formats.graph.runner import GraphRunner, median_pass_seconds
@@ -17,6 +18,7 @@ from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
 AUTO = "auto"
+WEIGHTS = "openvino_model.bin"
 CALIBRATION_TEXTS = 32
 
 
@@ -51,17 +53,38 @@ class Quantize(BuildStep):
         self._method, self._zero = method, zero
 
     def run(self, source: Artifact, into: Path) -> Artifact:
-        """Write the graph in fewer bits; raises MissingExtra without NNCF."""
+        """Write the graph in fewer bits.
+
+        Raises MissingExtra without NNCF, and UnsupportedModel for a graph that has fewer bits already.
+        """
         if self._bits is None:
             self._context.write_target_texts()  # before the graphs take memory
         model = read_stateful(source.folder / GRAPH)
+        if whole_kinds(model):
+            return self._kept(source, into)
         bits = self._bits or self._choose_bits(model, source.folder.name)
         if bits < 16:
             model = self._quantized(model, bits)
+        if bits == 4 and not whole_kinds(model) & {"i4", "u4"}:
+            bits = 8
+            self._context.say("The weights get 8 bits: no groups of columns divide the rows of this model")
         save(model, into)
         copy_configs(source.folder, into)
         precision = f"INT{bits}" if bits < 16 else "FP16"
         return Artifact(into, source.facts | {"bits": bits, "precision": precision})
+
+    def _kept(self, source: Artifact, into: Path) -> Artifact:
+        """Return the source as it is, if the bits are ours to choose: only a graph is there, in few bits."""
+        if self._bits is not None:
+            raise UnsupportedModel(
+                f"The weights are compressed already, and cannot be quantized to {self._bits} bits",
+                "Give the model's own GGUF file or safetensors, or leave the bits as they are",
+            )
+        self._context.say("The weights are compressed already: they stay as they are")
+        for name in (GRAPH, WEIGHTS):
+            shutil.copyfile(source.folder / name, into / name)
+        copy_configs(source.folder, into)
+        return Artifact(into, source.facts)
 
     def _choose_bits(self, model: Any, name: str) -> int:
         """Return 8 or 4, whichever is faster. The candidates are not kept, because they take much memory."""

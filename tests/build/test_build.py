@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,24 @@ def test_a_draft_is_built_found_and_guesses(library: Library, gguf: Path) -> Non
         texts.append(answer)
     assert texts[0].token_ids == texts[1].token_ids
     assert texts[1].stats.accepted > 7
+
+
+def test_an_openvino_folder_is_built_from_where_it_lies(library: Library, gguf: Path, tmp_path: Path) -> None:
+    """Also if a model of the library has the folder's name."""
+    model = library.resolve(str(gguf), Silent())
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    for name in model.manifest.sizes:
+        if name != "model.toml":
+            shutil.copyfile(model.folder / name, folder / name)
+    outside = library.resolve(str(folder), Silent())
+    assert (library.reference(model), library.reference(outside)) == (model.name, str(folder))
+    built = build(BuildPlan("cut", str(folder), str(folder), ("prune",)), PROMPTS, library, Silent())
+    assert built.manifest.target == str(folder)
+    assert [draft.name for draft in library.drafts_for(outside)] == ["cut"]
+    assert library.drafts_for(model) == []
+    runtime = Runtime.load(str(folder), Choice(engine="openvino"), library, Silent())
+    assert str(runtime.draft_spec) == "hybrid:name=cut"
 
 
 def test_the_same_build_has_the_same_digests(library: Library, gguf: Path) -> None:

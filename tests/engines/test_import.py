@@ -19,7 +19,7 @@ from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, unpack
 from localspec.formats.graph.ir import import_weights
 from localspec.formats.graph.linear import noted_form, noted_group
-from localspec.formats.graph.weights import FOUR_BITS, ROWS, WITH_OFFSETS, eight_bits
+from localspec.formats.graph.weights import FOUR_BITS, ROWS, WITH_OFFSETS, eight_bits, sixteen_bits
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.library import Silent, StoredModel
 
@@ -50,6 +50,19 @@ def test_eight_bits_are_off_by_a_254th_of_the_largest_at_most() -> None:
     largest = np.abs(values).max(axis=-1, keepdims=True)
     assert (np.abs(found.values() - values) <= largest / 254 * 1.002).all()
     assert not found.values()[5].any()
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(1e9, UnsupportedModel), (np.inf, BrokenModel), (np.nan, BrokenModel)]
+)
+@pytest.mark.parametrize("convert", [eight_bits, sixteen_bits])
+def test_only_numbers_that_are_not_finite_are_damage(
+    convert: Any, value: float, error: type[Exception]
+) -> None:
+    values = np.ones((4, 64), np.float32)
+    values[2, 3] = value
+    with pytest.raises(error):
+        convert(values.__getitem__, 4)
 
 
 def run(source: GgufFile | SafetensorsFolder, into: Path, offsets: bool = False) -> Any:
@@ -193,7 +206,10 @@ def test_stretched_positions_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("family", "config"),
-    [("qwen2", {"use_sliding_window": True, "sliding_window": 128}), ("mistral", {"sliding_window": 128})],
+    [
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 128, "max_window_layers": 1}),
+        ("mistral", {"sliding_window": 128}),
+    ],
 )
 def test_a_sliding_window_is_refused(family: str, config: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny.write_folder(tiny.make(family), tmp_path, **config)

@@ -329,7 +329,7 @@ def test_damaged_and_unknown_models_are_refused(
     refused(BrokenModel, "truncated")
     model = tiny.make("llama", interleaved=True)
     del model.stored["blk.1.attn_k.weight"]
-    with pytest.raises(BrokenModel, match=r"layers\.1\.self_attn\.k_proj"):
+    with pytest.raises(BrokenModel, match=r"no tensor `blk\.1\.attn_k\.weight`"):
         Torch(tiny.write_gguf(model, tmp_path / "a.gguf"), device="cpu")
     assert capfd.readouterr() == ("", "")
 

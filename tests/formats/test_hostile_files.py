@@ -28,7 +28,7 @@ from localspec.library.manifest import Manifest
 from localspec.library.model import StoredModel
 
 WRONG = (
-    *([], {}, [7], "7", "", True, -1, 0, 1 << 40, 1 << 70, 0.5, float("nan"), float("inf")),
+    *([], {}, [7, 8], "7", "", True, -1, 0, 1 << 40, 1 << 70, 0.5, float("nan"), float("inf")),
     *("x" * 300, "\0", [[[]]], {"a": 1}),
 )
 GIGABYTES = 3 << 30  # of a sparse file: as long as a real model, and nothing but zeros

@@ -13,6 +13,7 @@ import gguf
 import numpy as np
 
 WIDTH, INNER, VOCAB = 32, 64, 11
+JOINED = {"attn_qkv": ("attn_q", "attn_k", "attn_v"), "ffn_gate_up": ("ffn_gate", "ffn_up")}
 LETTERS = [*"abcdefgh", "ab", "<|endoftext|>", "<|im_end|>"]
 
 CONFIG: dict[str, Any] = {
@@ -218,13 +219,16 @@ def gguf_file(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def safetensors() -> bytes:
-    """Return the same layer as a safetensors file, under Hugging Face's names."""
+def safetensors(*, joined: bool = False) -> bytes:
+    """Return the same layer as a safetensors file, under Hugging Face's names, `joined` as Phi-3 has them."""
     from localspec.formats.graph.weights import hf_name
 
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
-    for name, values in tensors().items():
+    found = tensors()
+    for whole, parts in JOINED.items() if joined else ():
+        found[f"blk.0.{whole}.weight"] = np.concatenate([found.pop(f"blk.0.{part}.weight") for part in parts])
+    for name, values in found.items():
         content = values.tobytes()
         place = [len(data), len(data) + len(content)]
         header[hf_name(name)] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": place}

@@ -142,8 +142,7 @@ def read_config(folder: Path, data: bytes) -> None:
     from localspec.library.importing import convert
 
     file_of(folder, "config.json", data)
-    if not (folder / "model.safetensors").exists():
-        file_of(folder, "model.safetensors", inputs.safetensors())
+    file_of(folder, "model.safetensors", inputs.safetensors(joined=b'"phi3"' in data))
     each_by_itself(
         lambda: context_length(folder),
         lambda: stored(folder).kv_bytes_per_token(),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 from said import Said
 
-from localspec.errors import UnsupportedModel
-from localspec.library import Library, Silent
+from localspec.errors import BrokenModel, StorageError, UnsupportedModel
+from localspec.library import Library, Silent, storage
+from localspec.library.importing import refusals
 
 ANY = ("openvino", "gguf")
 
@@ -61,12 +63,71 @@ def test_a_graph_is_added_when_needed(home: Library, gguf: Path) -> None:
 
 def test_an_unsupported_gguf_stays_a_gguf_and_is_reported(home: Library, unknown: Path) -> None:
     said = Said()
-    model = home.resolve(str(unknown), said, ANY)
+    model = home.pull(str(unknown), said)
     assert model.files_in("openvino") is None
     assert model.files_in("gguf") == unknown
-    assert any("sliding window" in line for line in said.lines)
-    again = Said()
-    assert home.resolve(model.name, again, ANY).files_in("gguf") == unknown
+    (line,) = [line for line in said.lines if "sliding window" in line]
+    assert line.endswith("; another engine may support it")
+    assert home.resolve(model.name, Silent(), ANY).files_in("gguf") == unknown
+
+
+def test_a_refusal_is_remembered(home: Library, unknown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no disk, no second try and no new manifest, until a version changes."""
+    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1_000)
+    model = home.resolve(str(unknown), Silent(), ("gguf",))
+    assert not model.manifest.no_graph
+    found = home.resolve(model.name, Silent(), ANY)
+    assert "sliding window of 16" in found.manifest.no_graph["reason"]
+    tried = []
+    monkeypatch.setattr(refusals, "check", tried.append)
+    before = (found.folder / "model.toml").stat().st_mtime_ns
+    assert home.resolve(model.name, Silent(), ANY).manifest == found.manifest
+    with pytest.raises(UnsupportedModel, match="sliding window of 16"):
+        home.resolve(model.name, Silent())
+    assert (found.folder / "model.toml").stat().st_mtime_ns == before
+    assert tried == []
+    monkeypatch.setattr(refusals, "version", lambda name: "99.9")
+    with pytest.raises(StorageError):  # tried again, with the disk that a graph takes
+        home.resolve(model.name, Silent(), ANY)
+    assert tried == [unknown]
+
+
+def test_a_refused_model_can_be_imported_on_a_full_disk(
+    home: Library, unknown: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1_000)
+    model = home.resolve(str(unknown), Silent(), ANY)
+    assert model.manifest.no_graph
+    with pytest.raises(StorageError):
+        home.resolve(str(gguf), Silent(), ANY)
+
+
+def test_a_refusal_of_an_earlier_version_is_forgotten(
+    home: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise UnsupportedModel("not yet")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(refusals, "check", refuse)
+        patch.setattr(refusals, "version", lambda name: "0")
+        name = home.resolve(str(gguf), Silent(), ANY).name
+    model = home.resolve(name, Silent(), ANY)
+    assert model.files_in("openvino")
+    assert not model.manifest.no_graph
+    found = home.find(name)
+    assert found is not None
+    assert not found.manifest.no_graph
+
+
+def test_a_tensor_type_that_is_only_seen_in_the_weights_is_remembered(home: Library, tmp_path: Path) -> None:
+    model = tiny.make("qwen2")
+    name = "blk.0.ffn_up.weight"
+    model.stored[name], model.kinds[name] = np.zeros((tiny.INNER, tiny.WIDTH), np.int32), "I32"
+    found = home.resolve(str(tiny.write_gguf(model, tmp_path / "odd.gguf")), Silent(), ANY)
+    assert f"`{name}`" in found.manifest.no_graph["reason"]
+    assert found.files_in("gguf")
+    assert not list(found.folder.glob("*.xml"))
 
 
 def test_an_unsupported_gguf_is_rejected_if_a_graph_is_required(home: Library, unknown: Path) -> None:
@@ -112,6 +173,17 @@ def test_a_folder_of_safetensors_is_read_where_it_lies(home: Library, tmp_path: 
     assert model.kv_bytes_per_token() == 2 * 2 * tiny.LAYERS * tiny.KEY_HEADS * tiny.HEAD_WIDTH
     shutil.rmtree(folder)
     assert model.files_in("safetensors") is None
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "tekken.json", None])
+def test_an_older_tokenizer_is_no_damage(home: Library, tmp_path: Path, name: str | None) -> None:
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    tiny.write_folder(tiny.make("llama"), folder)
+    if name:
+        (folder / name).write_bytes(b"{}")
+    with pytest.raises(UnsupportedModel if name else BrokenModel, match=name or r"lacks `tokenizer\.json`"):
+        home.resolve(str(folder), Silent())
 
 
 def test_a_gguf_gives_the_kv_bytes_per_token(home: Library, gguf: Path) -> None:

@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from build_context import FakeContext, logits_of
+from random_models import saved
 
 from localspec import plugins
 from localspec.drafting.build_step import Artifact
-from localspec.errors import BadValue, MissingExtra
+from localspec.errors import BadValue, MissingExtra, UnsupportedModel
+from localspec.formats.graph.ir import import_weights
 from localspec.formats.graph.paged import read_stateful
+from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.library import Silent
 
 TEXT = [3, 1, 4, 1, 5]
 
@@ -51,6 +55,37 @@ def test_quantized_weights_are_smaller_and_close(
     error = np.abs(rounded - whole).mean() / whole.std()
     assert error < {16: 1e-6, 8: 0.05, 4: 0.35}[found.facts["bits"]]
     assert (into / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize(("width", "bits", "error"), [(72, 8, 0.1), (320, 4, 0.9)])
+def test_rows_that_groups_do_not_divide(
+    context: FakeContext, tmp_path: Path, width: int, bits: int, error: float
+) -> None:
+    """They get fewer columns in a group, or eight bits, which is then said."""
+    folder, plain, into = (tmp_path / name for name in ("folder", "plain", "into"))
+    saved("llama", folder, hidden_size=width, intermediate_size=100 if bits == 8 else 800, head_dim=18)
+    for path in (plain, into):
+        path.mkdir()
+    import_weights(SafetensorsFolder.open(folder), plain, Silent(), plain=True)
+    found = plugins.parse("steps", "quantize:bits=4").make(context).run(Artifact(plain, {}), into)
+    assert (found.facts["bits"], found.facts["precision"]) == (bits, f"INT{bits}")
+    whole = logits_of(plain, TEXT)
+    assert np.abs(logits_of(into, TEXT) - whole).mean() < error * whole.std()
+
+
+def test_what_is_compressed_already_is_not_said_to_be_quantized(
+    source: Artifact, context: FakeContext, into: Path, tmp_path: Path
+) -> None:
+    (small := tmp_path / "small").mkdir()
+    eight = plugins.parse("steps", "quantize:bits=8").make(context).run(source, small)
+    for bits in ("4", "8", "16"):
+        with pytest.raises(
+            UnsupportedModel, match=f"compressed already, and cannot be quantized to {bits} bits"
+        ):
+            plugins.parse("steps", f"quantize:bits={bits}").make(context).run(eight, into)
+    kept = plugins.parse("steps", "quantize:bits=auto").make(context).run(eight, into)
+    assert kept.facts["precision"] == "INT8"
+    assert np.array_equal(logits_of(into, TEXT), logits_of(small, TEXT))
 
 
 @pytest.mark.parametrize(("cheap", "types"), [(4, {"i4", "u8"}), (8, {"i8"})])

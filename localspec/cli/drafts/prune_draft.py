@@ -64,17 +64,16 @@ def prune_draft(
         if engine != OPENVINO and vocab == AUTO:
             progress.say(f"The vocabulary is not trimmed: {engine} files do not support it")
         target = library.resolve(model, progress)
-        cut = library.resolve(source or sibling(target, library), progress).name
-        plan = BuildPlan(name or f"{cut}-draft", target.name, cut, steps, engine=ENGINES[engine])
+        cut = library.resolve(source or sibling(target, library), progress)
+        both = library.reference(target), library.reference(cut)
+        plan = BuildPlan(name or f"{cut.name}-draft", *both, steps, engine=ENGINES[engine])
         built = build(plan, calibration, library, progress)
     values = card(built)
     if values.get("measured", {}).get("speedup", 0.0) <= 1:
         console.say(
             f"`{built.name}` gains nothing over plain decoding here; `localspec rm {built.name}` deletes it"
         )
-    shown = (
-        json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, target.name, values)
-    )
+    shown = json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, both[0], values)
     console.print_text(shown)
 
 
@@ -123,4 +122,5 @@ def sibling(target: StoredModel, library: Library) -> str:
         and not model.manifest.source.startswith(BUILT)
         and model.shape() != target.shape()
     ]
-    return min(siblings, key=lambda model: sum(model.manifest.sizes.values()), default=target).name
+    smallest = min(siblings, key=lambda model: sum(model.manifest.sizes.values()), default=target)
+    return library.reference(smallest)

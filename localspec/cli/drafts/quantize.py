@@ -41,7 +41,8 @@ def quantize(
     with Terminal() as progress:
         source = library.resolve(model, progress)
         step = f"quantize:{','.join(settings)}"
-        plan = BuildPlan(name or f"{source.name}-int{bits}", source.name, source.name, (step,), draft=False)
+        own = library.reference(source)
+        plan = BuildPlan(name or f"{source.name}-int{bits}", own, own, (step,), draft=False)
         built = build(plan, calibration, library, progress)
     values = card(built)
     if as_json:

@@ -6,8 +6,10 @@ import functools
 import math
 import mmap
 import struct
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ MAX_VALUES = 1 << 16
 MAX_TENSORS = 1 << 17
 MAX_HEADER = 1 << 28  # bytes
 MAX_DIMENSIONS = 4
+VERSIONS = 100  # a version from here on is damage
+UNKNOWN = "type "  # starts the kind of a tensor whose type is known by its number only
 
 
 class GgufFile:
@@ -50,8 +54,9 @@ class GgufFile:
     def open(cls, path: Path) -> GgufFile:
         """Read the header of `path`.
 
-        Raises BrokenModel for a file that is no GGUF, is damaged or ends too early, and UnsupportedModel for
-        tensor types unknown to ggml and for one part of a split file.
+        A tensor of a type that `gguf` does not know, as newer files have them, is listed with the bytes up to
+        the next one. Raises BrokenModel for a file that is no GGUF, is damaged or ends too early, and
+        UnsupportedModel for one part of a split file.
         """
         data = mapped(path)
         metadata, tensors = _Header(path, data).read()
@@ -84,8 +89,21 @@ class GgufFile:
         """Return the metadata value `key` of this architecture, such as `block_count`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
+    def check_kind(self, name: str) -> None:
+        """Raise UnsupportedModel for a tensor of a type that `gguf` does not know."""
+        kind = self.tensors[name].kind
+        if kind.startswith(UNKNOWN):
+            raise UnsupportedModel(
+                f"`{printable(name)}` in `{self.path}` has the unknown tensor {kind}",
+                "Update the library with `pip install --upgrade gguf`, or choose another engine or file",
+            )
+
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return a tensor's stored bytes [rows, bytes per row]; a vector has one row."""
+        """Return a tensor's stored bytes [rows, bytes per row]; a vector has one row.
+
+        Raises UnsupportedModel for a tensor of an unknown type.
+        """
+        self.check_kind(name)
         info = self.tensors[name]
         rows = math.prod(info.shape[:-1])
         view = np.frombuffer(self._data, np.uint8, count=info.size, offset=info.offset)
@@ -108,7 +126,17 @@ class _Header:
         self.at = 4
         (version,) = self.numbers("I", "the version")
         if version not in (2, 3):
-            raise BrokenModel(f"`{self.path}` is GGUF version {version}; only 2 and 3 can be read")
+            what = f"`{self.path}` is GGUF version {version}; only 2 and 3 can be read"
+            swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+            if swapped in range(1, VERSIONS):
+                raise UnsupportedModel(
+                    f"`{self.path}` is a GGUF file of big-endian numbers, which cannot be read"
+                )
+            raise (
+                UnsupportedModel(what)
+                if version in range(1, VERSIONS)
+                else BrokenModel(what, "Download it again")
+            )
         tensor_count, value_count = self.numbers("QQ", "the header")
         metadata: dict[str, Any] = {}
         for _ in self.counted(value_count, 13, MAX_VALUES, "the metadata"):
@@ -227,6 +255,11 @@ class _Header:
             if name in tensors:
                 raise self.damaged(f"`{printable(name)}` is listed twice")
             tensors[name] = self.sized(name, shape, kind, start + offset)
+        starts = sorted({info.offset for info in tensors.values()})
+        for name, info in tensors.items():
+            if info.kind.startswith(UNKNOWN):
+                following = starts[bisect_right(starts, info.offset) :]
+                tensors[name] = replace(info, size=max((following or [self.size])[0] - info.offset, 0))
         if tensors:
             self.check_end(max(tensors.values(), key=lambda info: info.offset + info.size))
         return tensors
@@ -234,7 +267,7 @@ class _Header:
     def sized(self, name: str, shape: tuple[int, ...], kind: int, offset: int) -> TensorInfo:
         kinds = _kinds()
         if kind not in kinds:
-            raise UnsupportedModel(f"`{printable(name)}` in `{self.path}` has the unknown tensor type {kind}")
+            return TensorInfo(name, shape or (1,), f"{UNKNOWN}{kind}", offset, 0)
         title, block, block_bytes = kinds[kind]
         width = shape[-1] if shape else 1
         if width % block:

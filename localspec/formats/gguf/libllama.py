@@ -20,7 +20,16 @@ CPU, GPUS = 0, (1, 2)  # ggml_backend_dev_type: the CPU; GPUs with their own or 
 ERROR, CONTINUED = 4, 5  # ggml_log_level
 WRAPPINGS = ("error loading model", "error loading model vocabulary")
 SPINS = "1000"  # of an OpenMP thread that waits, before it sleeps
-UNKNOWN = ("unknown model architecture", "unknown pre-tokenizer", "unknown tokenizer")
+UNKNOWN = (  # what a sound file may hold
+    *(
+        "unknown model architecture",
+        "unknown pre-tokenizer",
+        "unknown tokenizer",
+        "unsupported",
+        "not supported",
+    ),
+    *("wrong number of tensors", "has wrong shape", "invalid n_rot", "invalid ggml type"),
+)
 
 LOG: deque[str] = deque(maxlen=20)  # the last errors that llama.cpp logged
 LOADED: weakref.WeakValueDictionary[tuple[Any, ...], LlamaWeights] = weakref.WeakValueDictionary()
@@ -42,8 +51,11 @@ class LlamaWeights:
         self.handle = run_uninterrupted(llama.llama_model_load_from_file, os.fsencode(path), params)
         if not self.handle:
             why = logged_reason()
-            kind = UnsupportedModel if why.startswith(UNKNOWN) else BrokenModel
-            hint = "Download the model again, or choose another"
+            known = not any(reason in why for reason in UNKNOWN)
+            kind = BrokenModel if known else UnsupportedModel
+            hint = (
+                "Download the model again, or choose another" if known else "Choose another engine or model"
+            )
             raise kind(f"llama.cpp cannot load `{path}`: {why}", hint)
         self.contexts: set[int] = set()
         weakref.finalize(self, _free_weights, llama, self.handle, self.contexts)

@@ -52,7 +52,7 @@ class Graph:
         for layer in range(self.shape.layers):
             x = self._layer(x, f"blk.{layer}.")
         x = self._norm(x, "output_norm.weight")
-        head = self.weights.matrix("output") if self.weights.has("output.weight") else table
+        head = table if self.shape.tied else self.weights.matrix("output")
         logits = self._scaled(self.linear.product(x, head), self.shape.logit_scale)
         logits.output(0).get_tensor().set_names({"logits"})
         inputs = list(self.inputs.values())

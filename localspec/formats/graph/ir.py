@@ -76,8 +76,8 @@ def import_plain(path: Path, into: Path, progress: Steps) -> dict[str, Any]:
     try:
         return import_weights(open_weights(path), into, progress, plain=True)
     except UnsupportedModel:
-        if path.is_file():
-            raise
+        if path.is_file() or SafetensorsFolder.open(path).architecture in architecture.FROM_FOLDERS:
+            raise  # optimum-intel would ignore what was refused
     try:
         from optimum.exporters.openvino import main_export
     except ImportError:
@@ -97,14 +97,9 @@ def import_state(
 
     `state` holds its tensors in float32 by Hugging Face's names, `layers` is its number of layers.
     """
-    if path.is_dir():
-        folder = SafetensorsFolder.open(path)
-        shape, tied = architecture.of_folder(folder), bool(folder.config.get("tie_word_embeddings"))
-    else:
-        file = GgufFile.open(path)
-        shape, tied = architecture.of_gguf(file), "output.weight" not in file.tensors
+    shape = architecture.of_path(path)
     shape = replace(shape, layers=layers, interleaved=False)  # as transformers orders them
-    _write(shape, StateWeights(state, tied=tied), into, progress, path)
+    _write(shape, StateWeights(state), into, progress, path)
     return {"precision": "FP16"}
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.errors import BrokenModel, ModelError, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, Affine, unpack
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
@@ -24,7 +24,6 @@ GROUPS = (256, 128, 64, 32)  # columns that share a scale: the most that divide 
 LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
 FOUR_BITS = ("Q4_0",)  # stored unchanged: codes, and one scale for 32 columns
 WITH_OFFSETS = ("Q4_1", "Q4_K")  # stored unchanged if memory is short
-OUT_OF_RANGE = "The weights hold numbers that are too large or not finite"
 
 T = TypeVar("T")
 
@@ -104,12 +103,9 @@ class FolderWeights:
     def __init__(self, folder: SafetensorsFolder, *, plain: bool = False) -> None:
         self._folder = folder
         self._converted = sixteen_bits if plain else eight_bits
-        self._tied = bool(folder.config.get("tie_word_embeddings"))
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
-        if name == "output.weight" and self._tied:
-            return False
         return hf_name(name) in self._folder.tensors
 
     def vector(self, name: str) -> NDArray[np.float32]:
@@ -145,12 +141,12 @@ class FolderWeights:
 class StateWeights:
     """Tensors of a torch model by Hugging Face's names, [rows, columns] in float32; matrices in float16."""
 
-    def __init__(self, state: Mapping[str, NDArray[np.float32]], *, tied: bool) -> None:
-        self._state, self._tied = state, tied
+    def __init__(self, state: Mapping[str, NDArray[np.float32]]) -> None:
+        self._state = state
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
-        return not (name == "output.weight" and self._tied) and hf_name(name) in self._state
+        return hf_name(name) in self._state
 
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a norm or a bias."""
@@ -198,14 +194,22 @@ def _group(values: NDArray[np.float32]) -> int:
 
 def _finite(values: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(values).all():
-        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+        raise _out_of_range(values)
     return values
 
 
+def _out_of_range(values: NDArray[np.float32]) -> ModelError:
+    """Return the error of numbers that a graph cannot hold: damage, unless all of them are finite."""
+    if np.isfinite(values).all():
+        return UnsupportedModel("The weights hold numbers that are too large for a graph")
+    return BrokenModel("The weights hold numbers that are not finite", "Download the model again")
+
+
 def _float16(values: NDArray[np.float32]) -> NDArray[np.float16]:
-    halves = values.astype(np.float16)
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
     if not np.isfinite(halves).all():
-        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+        raise _out_of_range(values)
     return halves.reshape(len(values), -1, _group(values))
 
 
@@ -213,7 +217,7 @@ def _quantized(values: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
     groups = values.reshape(len(values), -1, _group(values))
     largest = np.maximum(groups.max(axis=-1), -groups.min(axis=-1))
     if not (largest < LARGEST).all():
-        raise BrokenModel(OUT_OF_RANGE, "Download the model again")
+        raise _out_of_range(values)
     scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)  # as stored
     steps = groups * (np.float32(1) / np.where(scale == 0, np.float32(1), scale))[..., None]
     return np.rint(steps, out=steps).clip(-127, 127).astype(np.int8), scale

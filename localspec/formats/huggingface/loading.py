@@ -5,7 +5,6 @@ Nothing is downloaded and no code of a model is run. The weights of a GGUF file 
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,14 +18,13 @@ import numpy as np
 
 from localspec.errors import BrokenModel, LocalspecError, MissingExtra, UnsupportedModel, printable
 from localspec.formats.gguf.file import GgufFile
-from localspec.formats.graph.architecture import LLAMA_LIKE, Architecture, of_gguf
+from localspec.formats.graph.architecture import Architecture, gguf_refusal, of_gguf
 from localspec.formats.graph.weights import GGUF_NAME, HF_NAMES, GgufWeights, hf_name
+from localspec.formats.huggingface import folder_checks
+from localspec.formats.huggingface.folder_checks import OTHER, ROTARY
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.huggingface.torch_devices import check_memory
-from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, MAX_WIDTH, Values, number, whole
-
-PACKED = 16  # weights that a stored number holds at most
-ROTARY = "inv_freq"  # the only buffers of the families that GGUF files are loaded for
+from localspec.formats.values import Values, number
 
 _loaded: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 _loading = threading.Lock()
@@ -119,18 +117,26 @@ def _from_folder(path: Path, dtype: Any) -> Any:
     import transformers
     from safetensors import SafetensorError
 
+    folder_checks.check_quantization(folder)
     release = [int(part) for part in transformers.__version__.split(".")[:2]]
     options = {"dtype" if release >= [4, 56] else "torch_dtype": dtype}
     options |= {"local_files_only": True, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(path, **options)
-        _check_sizes(folder, Values(path / "config.json", config.to_dict()))  # with the library's defaults
+        folder_checks.check_values(
+            Values(path / "config.json", config.to_dict())
+        )  # with the library's defaults
+        folder_checks.check_sizes(folder, Values(path / "config.json", config.to_dict()))
+        if release[0] < 5:
+            folder_checks.use_rope_parameters(folder, config)
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             path, config=config, output_loading_info=True, **options
         )
     except LocalspecError:
         raise
     except (SafetensorError, OSError, RuntimeError) as error:  # RecursionError included
+        if folder.value("quantization_config"):  # what it needs, such as a GPU
+            raise UnsupportedModel(f"`{path}` cannot be loaded: {first_line(error)}", OTHER) from None
         raise BrokenModel(f"`{path}` cannot be loaded: {first_line(error)}", "Download it again") from None
     except Exception as error:  # the library raises nothing narrower for a config that it cannot use
         raise UnsupportedModel(
@@ -138,45 +144,17 @@ def _from_folder(path: Path, dtype: Any) -> Any:
             f"cannot load: {first_line(error)}",
             "A newer transformers may support the family; code that comes with a model is never run",
         ) from None
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise BrokenModel(f"`{path}` has no tensor `{missing[0]}`", "Download it again")
+    folder_checks.check_tensors(folder, config, info)
     return model
-
-
-def _check_sizes(folder: SafetensorsFolder, config: Values) -> None:
-    """Raise BrokenModel for a config of a far larger model than the tensors: all of it would be allocated."""
-    stored = sum(math.prod(info.shape) for info in folder.tensors.values())
-    most = stored * (PACKED if folder.value("quantization_config") else 2)
-    width, layers = _size(config, "hidden_size"), _size(config, "num_hidden_layers", MAX_LAYERS)
-    heads = _size(config, "num_attention_heads") * _size(config, "head_dim")
-    for key, values in (
-        ("vocab_size", width * _size(config, "vocab_size", MAX_TOKENS)),
-        ("intermediate_size", width * layers * _size(config, "intermediate_size")),
-        ("head_dim", width * layers * heads),
-    ):
-        if values > most:
-            raise BrokenModel(
-                f"`{key}` of `{folder.path}` stands for {values:,} weights and its files have {stored:,}",
-                "Download it again",
-            )
-
-
-def _size(config: Values, key: str, most: int = MAX_WIDTH) -> int:
-    """Return a size that a config gives; 1, which allows everything, if it gives none or one by layer."""
-    return 1 if isinstance(config.value(key), list) else whole(config, key, 1, most=most)
 
 
 def _from_gguf(path: Path, dtype: Any) -> Any:
     import torch
 
+    if reason := gguf_refusal(path):
+        raise UnsupportedModel(reason, "Use the model's own safetensors, or another engine")
     file = GgufFile.open(path)
     shape, weights = of_gguf(file), GgufWeights(file, offsets=True)
-    if shape.family not in LLAMA_LIKE:
-        raise UnsupportedModel(
-            f"`{path}` is a `{shape.family}` model, which torch cannot read as GGUF",
-            "Use the model's own safetensors",
-        )
     with torch.device("meta"):
         model = _empty(file, shape, weights)
     names = [name for name in file.tensors if name != "rope_freqs.weight"]  # part of `shape`
@@ -192,7 +170,7 @@ def _from_gguf(path: Path, dtype: Any) -> Any:
     if missing or keys.unexpected_keys:
         raise _wrong_tensors(path, missing, keys.unexpected_keys)
     model.tie_weights()
-    _set_rotary(model, torch.from_numpy(shape.frequencies))
+    _set_rotary(model, torch.from_numpy(shape.frequencies), shape.rope_scale)
     return model
 
 
@@ -215,8 +193,9 @@ def _empty(file: GgufFile, shape: Architecture, weights: GgufWeights) -> Any:
         max_position_embeddings=shape.context,
         rms_norm_eps=shape.epsilon,
         rope_theta=number(file, "rope.freq_base", 10000.0),
-        tie_word_embeddings=not weights.has("output.weight"),
+        tie_word_embeddings=shape.tied,
         attention_bias=shape.family != "qwen2" and weights.has("blk.0.attn_q.bias"),
+        mlp_bias=weights.has("blk.0.ffn_up.bias"),
         sliding_window=None,
         bos_token_id=None,
         eos_token_id=None,
@@ -236,12 +215,16 @@ def _tensor(file: GgufFile, shape: Architecture, weights: GgufWeights, name: str
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
-def _set_rotary(model: Any, frequencies: Any) -> None:
-    """Replace the rotary frequencies that transformers computes from the config by the file's own."""
+def _set_rotary(model: Any, frequencies: Any, scale: float) -> None:
+    """Replace the rotary frequencies that transformers computes from the config by the file's own.
+
+    `scale` multiplies cosines and sines.
+    """
     for module in model.modules():
         for name in [name for name, _ in module.named_buffers(recurse=False)]:
             assert name.endswith(ROTARY), name
             module.register_buffer(name, frequencies.clone(), persistent=False)
+            module.attention_scaling = scale
         if hasattr(module, f"original_{ROTARY}"):
             setattr(module, f"original_{ROTARY}", frequencies.clone())
 
@@ -253,9 +236,5 @@ def _hf_name(name: str) -> str:
 
 
 def _wrong_tensors(path: Path, missing: list[str], unknown: list[str]) -> Exception:
-    if missing:
-        return BrokenModel(f"`{path}` has no tensor for `{missing[0]}`", "Download it again")
-    return UnsupportedModel(
-        f"`{path}` has the tensor `{printable(unknown[0])}`, which this family does not have",
-        "Choose another engine: `localspec parts engines`",
-    )
+    what = f"no tensor for `{missing[0]}`" if missing else f"the tensor `{printable(unknown[0])}`"
+    return UnsupportedModel(f"`{path}` has {what}, unlike its family in transformers", OTHER)

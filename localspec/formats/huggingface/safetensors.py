@@ -15,6 +15,7 @@ from localspec.errors import BrokenModel, UnsupportedModel, printable
 from localspec.formats.files import mapped, read_json, truncated, weight_files
 from localspec.formats.tensors import TensorInfo
 
+ADAPTER = "adapter_config.json"
 MAX_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 MAX_DIMENSIONS = 8
 MAX_VALUES = 1 << 48  # of a tensor
@@ -60,8 +61,14 @@ class SafetensorsFolder:
     def open(cls, path: Path) -> SafetensorsFolder:
         """Read config.json and the header of every weight file of the folder `path`.
 
-        Raises BrokenModel for files that are damaged, missing or end too early.
+        Raises BrokenModel for files that are damaged, missing or end too early, and UnsupportedModel for an
+        adapter: other libraries would look for its model elsewhere, and add it to that.
         """
+        if (path / ADAPTER).is_file():
+            raise UnsupportedModel(
+                f"`{path}` has `{ADAPTER}`: it changes another model",
+                "Merge the adapter into its model first, with peft's `merge_and_unload`",
+            )
         config = read_json(path / "config.json")
         files = weight_files(path)
         return cls(path, config, {file: _read_shard(file) for file in files})
@@ -71,12 +78,24 @@ class SafetensorsFolder:
         """The model family by Hugging Face's name, such as `llama` or `qwen2`."""
         name = self.config.get("model_type")
         if not isinstance(name, str) or not name:
-            raise BrokenModel(f"`{self.path / 'config.json'}` has no `model_type`")
+            raise UnsupportedModel(f"`{self.path / 'config.json'}` has no `model_type`, and names no family")
         return name
 
     def value(self, key: str, default: Any = None) -> Any:
         """Return a value of config.json."""
         return self.config.get(key, default)
+
+    def equal(self, one: str, other: str) -> bool:
+        """Return whether two tensors hold the same numbers; those of one type are compared byte for byte."""
+        left, right = self.tensors[one], self.tensors[other]
+        if left.shape != right.shape:
+            return False
+        if left.kind != right.kind:
+            return bool(np.array_equal(self.array(one), self.array(other)))
+        first, second = (
+            np.frombuffer(self._data[info.name], np.uint8, info.size, info.offset) for info in (left, right)
+        )
+        return bool(np.array_equal(first, second))
 
     def array(self, name: str) -> NDArray[np.float32]:
         """Return a copy of a tensor in float32."""

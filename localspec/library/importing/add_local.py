@@ -10,6 +10,7 @@ import msgspec
 
 from localspec.errors import BadValue, UnknownModel, UnsupportedModel
 from localspec.library import catalogue, storage
+from localspec.library.importing import refusals
 from localspec.library.importing.source import ImportSource
 from localspec.library.locks import locked
 from localspec.library.manifest import Manifest, SourceFile
@@ -42,7 +43,9 @@ def add_local(
     with locked(library.models, name, progress), storage.read_errors(path):
         check_available(library, name)
         source = ImportSource.from_local(format, path, digest, copied=copy)
-        return library.import_model(name, source, progress, "optional")
+        model = library.import_model(name, source, progress, "optional")
+    refusals.report(model.manifest, progress)
+    return model
 
 
 def check_available(library: Library, name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import BrokenModel
+from localspec.errors import BrokenModel, ModelError, UnsupportedModel
 from localspec.formats.files import read_json
 from localspec.formats.tokenizer import vocabulary
 from localspec.library.model import write_json
@@ -22,6 +22,8 @@ COPIED = (
     "chat_template.jinja",
     "chat_template.json",
 )
+
+OLDER_TOKENIZERS = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
 
 TEMPLATE = "tokenizer.chat_template"
 TOOLS_TEMPLATE = f"{TEMPLATE}.tool_use"
@@ -59,12 +61,23 @@ def from_folder(path: Path, into: Path) -> Facts:
 
     source = SafetensorsFolder.open(path)
     if not (path / "tokenizer.json").is_file():
-        raise BrokenModel(f"`{path}` lacks `tokenizer.json`", "Download the whole folder")
+        raise _no_tokenizer(path)
     for name in COPIED:
         if (path / name).is_file():
             shutil.copyfile(path / name, into / name)
     context = source.value("max_position_embeddings", 0)
     return _facts(path, source.architecture, context, "")
+
+
+def _no_tokenizer(path: Path) -> ModelError:
+    """Return the error of a folder without tokenizer.json: sound if its tokenizer has an older form."""
+    older = next((name for name in OLDER_TOKENIZERS if (path / name).is_file()), None)
+    if older is None:
+        return BrokenModel(f"`{path}` lacks `tokenizer.json`", "Download the whole folder")
+    return UnsupportedModel(
+        f"`{path}` has its tokenizer as `{older}`, not as `tokenizer.json`",
+        "Convert it with transformers: `AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)`",
+    )
 
 
 def write_graph(path: Path, into: Path, progress: Progress) -> Facts:

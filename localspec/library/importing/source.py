@@ -10,7 +10,7 @@ from typing import Literal
 from localspec.errors import DigestMismatch, UnsupportedModel
 from localspec.formats.files import weight_files
 from localspec.library import manifest, storage
-from localspec.library.importing import convert
+from localspec.library.importing import convert, refusals
 from localspec.library.manifest import Manifest, SourceFile
 from localspec.library.progress import Progress
 from localspec.library.sources import Fetched
@@ -66,16 +66,38 @@ class ImportSource:
         size = sum(file.stat().st_size for file in self.files)
         return int(SIZE_FACTOR * size * (graph != "skip")) + size * self.copied
 
-    def import_into(self, folder: Path, name: str, progress: Progress, graph: GraphMode) -> Manifest:
-        """Write the model's files into `folder` and return its manifest.
+    def refusal(self, graph: GraphMode) -> dict[str, str]:
+        """Return why OpenVINO cannot read it, as a manifest keeps that; empty if it may, or need not.
+
+        Raises UnsupportedModel if `graph` is required.
+        """
+        if self.format == "openvino" or graph == "skip":
+            return {}
+        try:
+            refusals.check(self.path)
+        except UnsupportedModel as error:
+            if graph == "required":
+                raise
+            return refusals.record(error)
+        return {}
+
+    def import_into(
+        self,
+        folder: Path,
+        name: str,
+        progress: Progress,
+        graph: GraphMode,
+        no_graph: dict[str, str] | None = None,
+    ) -> Manifest:
+        """Write the model's files into `folder` and return its manifest, which keeps why it has `no_graph`.
 
         Raises UnsupportedModel if OpenVINO cannot read it and `graph` is required; if it is optional, the
-        reason is reported.
+        manifest keeps the reason.
         """
         in_place = self.source.startswith("file:") and not self.copied
         stamped = in_place and self.format != "openvino"
         source_files = [SourceFile.of(file) for file in self.files] if stamped else []
-        facts = self._write_configs(folder)
+        facts = self._write_configs(folder) | {"no_graph": no_graph or {}}
         if self.format != "openvino" and graph != "skip":
             facts |= self.write_graph(folder, progress, graph)
         return Manifest(
@@ -107,14 +129,13 @@ class ImportSource:
         return convert.openvino_facts(self.path)
 
     def write_graph(self, folder: Path, progress: Progress, graph: GraphMode) -> convert.Facts:
-        """Write the OpenVINO graph into `folder`; return the manifest's facts about it."""
+        """Write the OpenVINO graph into `folder`; return the manifest's facts about it, or its refusal."""
         try:
-            return convert.write_graph(self.path, folder, progress)
+            return convert.write_graph(self.path, folder, progress) | {"no_graph": {}}
         except UnsupportedModel as error:
             if graph == "required":
                 raise
-            progress.say(f"{error.message}; another engine may support it")
-            return {}
+            return {"no_graph": refusals.record(error)}
 
     def _place_weights(self, folder: Path) -> str:
         """Move or copy the weights into `folder`, or leave them; return the manifest's `weights`."""

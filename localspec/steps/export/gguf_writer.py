@@ -15,9 +15,11 @@ from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.gguf import libllama
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph import architecture
-from localspec.formats.graph.rope import frequencies
+from localspec.formats.graph.rope import ORIGINAL, rope_of, scaling_of
 from localspec.formats.graph.weights import HF_NAMES
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.formats.hyperparameters.families import DEFAULTS
+from localspec.formats.hyperparameters.tensors import DIVIDED, ROPE_FACTORS
 from localspec.formats.tokenizer import vocabulary
 
 KEPT_TYPE = "as-is"
@@ -60,12 +62,16 @@ def write(path: Path, configs: Path, state: State, layers: int, file: Path) -> N
 
     if path.is_dir():
         folder = SafetensorsFolder.open(path)
-        shape, metadata = architecture.of_folder(folder), _metadata(folder, configs)
+        shape = architecture.of_folder(folder)
         if shape.family not in architecture.LLAMA_LIKE:
             raise UnsupportedModel(f"`{path}` is a `{shape.family}` model, which cannot be written as GGUF")
+        metadata, factors = _metadata(folder, shape, configs)
     else:
         source = GgufFile.open(path)
         shape, metadata = architecture.of_gguf(source), dict(source.metadata)
+        factors = (
+            source.raw(ROPE_FACTORS).reshape(-1).view(np.float32) if ROPE_FACTORS in source.tensors else None
+        )
     family = str(metadata["general.architecture"])
     metadata[f"{family}.block_count"] = layers
     writer = gguf.GGUFWriter(file, family)
@@ -75,10 +81,8 @@ def write(path: Path, configs: Path, state: State, layers: int, file: Path) -> N
     writer.add_uint32("general.file_type", 1)
     for name, values in _tensors(state, shape, interleaved=family == "llama"):
         writer.add_tensor(name, values.astype(np.float16 if values.ndim > 1 else np.float32))
-    base = metadata[f"{family}.rope.freq_base"]
-    scaling = frequencies(base, shape.head_width) / shape.frequencies
-    if np.abs(scaling - 1).max() > TOLERANCE:
-        writer.add_tensor("rope_freqs.weight", scaling.astype(np.float32))
+    if factors is not None:
+        writer.add_tensor(ROPE_FACTORS, factors.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -100,30 +104,55 @@ def _tensors(
         yield name, values
 
 
-def _metadata(folder: SafetensorsFolder, configs: Path) -> dict[str, Any]:
-    """Return the GGUF metadata of a Hugging Face folder."""
-    shape = architecture.of_folder(folder)
+def _metadata(
+    folder: SafetensorsFolder, shape: architecture.Architecture, configs: Path
+) -> tuple[dict[str, Any], NDArray[Any] | None]:
+    """Return the GGUF metadata of a Hugging Face folder, and what divides its rotary frequencies, or None."""
     family = "llama" if shape.family == "mistral" else shape.family
-    config = folder.config
-    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    vocab = folder.tensors["model.embed_tokens.weight"].shape[0]
+    rope, factors = _rope(folder, shape, family)
     values = {
         "context_length": shape.context,
         "embedding_length": shape.width,
-        "feed_forward_length": int(config["intermediate_size"]),
+        "feed_forward_length": folder.tensors["model.layers.0.mlp.down_proj.weight"].shape[1],
         "attention.head_count": shape.heads,
         "attention.head_count_kv": shape.key_heads,
         "attention.key_length": shape.head_width,
         "attention.value_length": shape.head_width,
         "attention.layer_norm_rms_epsilon": shape.epsilon,
         "rope.dimension_count": shape.head_width,
-        "rope.freq_base": float(config.get("rope_theta") or scaling.get("rope_theta") or 10000.0),
-        "vocab_size": int(config["vocab_size"]),
+        "vocab_size": vocab,
     }
     return (
         {"general.architecture": family, "general.name": configs.name}
-        | {f"{family}.{key}": value for key, value in values.items()}
-        | vocabulary.to_gguf(configs, int(config["vocab_size"]))
-    )
+        | {f"{family}.{key}": value for key, value in (values | rope).items()}
+        | vocabulary.to_gguf(configs, vocab)
+    ), factors
+
+
+def _rope(
+    folder: SafetensorsFolder, shape: architecture.Architecture, family: str
+) -> tuple[dict[str, Any], NDArray[Any] | None]:
+    """Return the metadata of rotary positions, and what divides their frequencies, if anything.
+
+    Raises UnsupportedModel for positions that a GGUF file of the family cannot express.
+    """
+    config = scaling_of(folder.config, str(folder.path))
+    base = float(config.get("rope_theta") or DEFAULTS[shape.family].base)
+    kept = {key: config[key] for key in ("rope_type", "factor", ORIGINAL) if config.get(key) is not None}
+    kept["rope_type"] = kept.get("rope_type", config.get("type"))
+    same = {"rope_theta": base, "rope_scaling": kept if kept["rope_type"] in ("linear", "yarn") else None}
+    rope = rope_of(same, shape.head_width, shape.context, str(folder.path))
+    factors = rope.frequencies / shape.frequencies
+    plain = bool(np.abs(factors - 1).max() < TOLERANCE)
+    if abs(rope.scale - shape.rope_scale) > TOLERANCE or not (plain or family in DIVIDED):
+        raise UnsupportedModel(f"`{folder.path}` uses a RoPE scaling that a `{family}` GGUF cannot express")
+    values = {"rope.freq_base": base}
+    names = {"rope_type": "type", "factor": "factor", ORIGINAL: "original_context_length"}
+    if same["rope_scaling"]:
+        values |= {f"rope.scaling.{names[key]}": value for key, value in kept.items()}
+        values["rope.scaling.factor"] = float(kept["factor"])
+    return values, None if plain else factors
 
 
 def parse_type(text: str) -> str:

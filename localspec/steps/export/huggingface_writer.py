@@ -40,14 +40,12 @@ def save(model: Any, path: Path, configs: Path, into: Path) -> None:
 
 def _scaling(file: GgufFile) -> dict[str, Any] | None:
     """Return the `rope_scaling` of a GGUF for config.json, None if it has none."""
-    if "rope_freqs.weight" not in file.tensors:
-        return None
-    shape = architecture.of_gguf(file)
-    config = {"rope_theta": float(file.value("rope.freq_base", 10000.0))}
-    for factor in FACTORS:
-        scaling = LLAMA3 | {"factor": factor}
+    shape, config = architecture.of_gguf(file), architecture.rope_config(file)
+    own: dict[str, Any] | None = config["rope_scaling"]
+    for scaling in (own, *(LLAMA3 | {"factor": factor} for factor in FACTORS)):
         rope = rope_of(config | {"rope_scaling": scaling}, shape.head_width, shape.context, str(file.path))
-        if np.allclose(rope.frequencies, shape.frequencies, rtol=TOLERANCE):
+        same = np.allclose(rope.frequencies, shape.frequencies, rtol=TOLERANCE)
+        if same and abs(rope.scale / shape.rope_scale - 1) < TOLERANCE:
             return scaling
     raise UnsupportedModel(
         f"`{file.path}` uses a RoPE scaling that a config.json cannot express",

@@ -136,7 +136,7 @@ def test_folders_that_are_no_models(folder: Path, tmp_path_factory: pytest.TempP
     with pytest.raises(BrokenModel, match="holds no JSON object"):
         SafetensorsFolder.open(folder)
     (folder / "config.json").write_text("{}")
-    with pytest.raises(BrokenModel, match="`model_type`"):
+    with pytest.raises(UnsupportedModel, match="`model_type`"):
         _ = SafetensorsFolder.open(folder).architecture
     (folder / "model.safetensors").unlink()
     with pytest.raises(UnknownModel, match=r"no \.safetensors files"):
