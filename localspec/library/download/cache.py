@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,15 +62,22 @@ def timeout() -> float:
 
 
 def prepare_client() -> None:
-    """Disable huggingface_hub's telemetry unless the user set it; call before importing it.
+    """Import huggingface_hub, without telemetry unless the user set that; call before other imports of it.
 
-    Raises BadValue for a time that is no number, with which it could not be imported.
+    Raises BadValue for a time that is no number. Fractions are hidden from it: it reads whole seconds only.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    hidden = {}
     for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):
-        value = os.environ.get(name) or "0"
-        if not value.strip().isdecimal():
-            raise BadValue(f"`{name}` is `{printable(value)}`", "It takes a whole number of seconds")
+        value = os.environ.get(name, "")
+        if not re.fullmatch(r"\s*(\d+(\.\d*)?)?\s*", value, re.ASCII):
+            raise BadValue(f"`{name}` is `{printable(value)}`", "It takes a number of seconds")
+        if "." in value:
+            hidden[name] = os.environ.pop(name)
+    try:
+        import huggingface_hub.constants  # noqa: F401
+    finally:
+        os.environ.update(hidden)
 
 
 def folder() -> Path:
