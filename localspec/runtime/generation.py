@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
 from localspec.library import compiled_folder
 from localspec.output.grammar import Grammar, grammar_tokenizer
+from localspec.output.reasoning import ThoughtMarks
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
@@ -110,6 +111,7 @@ class Runtime:
         self.draft_spec = draft.spec
         loaded = load(resolution, engines)
         self.tokenizer = loaded.tokenizer
+        self.thought_marks = ThoughtMarks.of(self.tokenizer)
         self.engine = loaded.engines[target]
         self.draft_engine = loaded.engines[draft.load] if draft.load else None
         folder = compiled_folder(self.model.folder)
@@ -212,10 +214,12 @@ class Runtime:
         stop: Sequence[str] = (),
         grammar: str | None = None,
         special: bool = False,
+        marks: Mapping[int, str] | None = None,
     ) -> tuple[Answer, Generator[Step, None, None]]:
         """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
         A `grammar` (output/grammar.py) constrains the answer; `special` shows special tokens in its text.
+        Tokens that are `marks` (with their texts) are shown too, and the steps tell their places.
         Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and
         ContextFull for a prompt that leaves no room for an answer.
         """
@@ -225,9 +229,10 @@ class Runtime:
         left = self.engine.context - len(prompt)
         limit = left if max_tokens is None else min(max_tokens, left)
         processor = OutputProcessor(
-            TextStream(self.tokenizer, shown=special),
+            TextStream(self.tokenizer, shown=special or tuple((marks or {}).values())),
             stop_tokens=self.model.stop_tokens(),
             stop=stop,
+            marks=marks,
             max_new_tokens=limit,
         )
         sampler = Sampler(
@@ -282,6 +287,7 @@ class Runtime:
                     answer.stats.add(last)
                     answer.token_ids += last.tokens
                     answer.text += last.text
+                    answer.marks += last.marks
                     answer.finish_reason = last.finish or answer.finish_reason
                     answer.seconds += perf_counter() - resumed
                     resumed = perf_counter()

@@ -116,7 +116,7 @@ def test_every_call_is_complete_and_matches_its_schema(name: str, words: Any) ->
     for seed in range(CALLS // len(plugins.names("tool_formats"))):
         text = drawn(Grammar(source, words), random.Random(seed))
         turn = Turn()
-        list(parse_turn(iter([text]), tool_format, turn, inside=False))
+        list(parse_turn([(text, ())], tool_format, turn, inside=False))
         assert turn.calls, text
         for call in turn.calls:
             jsonschema.validate(call.arguments, TOOLS[call.name].parameters)
