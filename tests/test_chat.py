@@ -16,6 +16,7 @@ from localspec.core.stop import OutputProcessor
 from localspec.core.types import Step
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError
 from localspec.formats.tokenizer.chat_template import ChatTemplate
+from localspec.formats.tokenizer.folder import FolderTokenizer
 from localspec.library import Library, Silent
 from localspec.output.reasoning import OutputPiece, ThoughtMarks
 from localspec.runtime.choice import Choice
@@ -234,7 +235,7 @@ def thinker(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runti
     tokenizer = Tokenizer.from_str(config)
     monkeypatch.setattr(runtime, "tokenizer", tokenizer)
     monkeypatch.setattr(runtime, "thought_marks", ThoughtMarks.of(tokenizer))
-    monkeypatch.setitem(runtime.model.__dict__, "_tokenizer", tokenizer)
+    monkeypatch.setitem(runtime.model.__dict__, "_opened", FolderTokenizer(tokenizer, {}))
     monkeypatch.delitem(runtime.model.__dict__, "_conversation_encoder", raising=False)
     yield runtime
     runtime.model.__dict__.pop("_conversation_encoder", None)

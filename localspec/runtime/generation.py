@@ -196,9 +196,11 @@ class Runtime:
         self.drafter = self._new_drafter()
 
     def encode(self, text: str, *, raw: bool) -> list[int]:
-        """Return the tokens of a text; `raw` puts the model's first tokens (BOS) before it."""
+        """Return the tokens of a text; `raw` adds what begins every text of the model (BOS)."""
+        if raw:
+            return self.model.encode(text)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return [*self.model.first_tokens(), *ids] if raw else ids
+        return ids
 
     def question(self, text: str) -> list[int]:
         """Return the tokens of a conversation's first turn; the bare text without a chat template."""

@@ -46,14 +46,15 @@ def read_gguf(folder: Path, data: bytes) -> None:
     from localspec.formats.graph.architecture import of_gguf
     from localspec.formats.graph.weights import GgufWeights
     from localspec.formats.tokenizer import vocabulary
+    from localspec.formats.tokenizer.gguf_tokens import GgufTokens
 
     file = GgufFile.open(file_of(folder, "case.gguf", data))
     _ = file.precision, file.architecture
     weights = GgufWeights(file, offsets=True)
     each_by_itself(
         lambda: vocabulary.from_gguf(file.metadata).encode("abc"),
-        lambda: vocabulary.stop_tokens(file.metadata),
-        lambda: vocabulary.first_tokens(file.metadata),
+        lambda: GgufTokens.read(file.metadata).stops,
+        lambda: GgufTokens.read(file.metadata).first,
         lambda: of_gguf(file),
         *(lambda name=name: weights.vector(name) for name in list(file.tensors)[:20]),
     )

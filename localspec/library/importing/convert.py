@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import BrokenModel
 from localspec.formats.files import read_json
-from localspec.formats.tokenizer import vocabulary
+from localspec.formats.tokenizer import conversion, folder, vocabulary
+from localspec.formats.tokenizer.gguf_tokens import GgufTokens
 from localspec.library.model import write_json
 from localspec.library.progress import Progress
 
@@ -18,6 +18,8 @@ COPIED = (
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "generation_config.json",
     "chat_template.jinja",
     "chat_template.json",
@@ -59,10 +61,11 @@ def from_folder(path: Path, into: Path) -> Facts:
 
     source = SafetensorsFolder.open(path)
     if not (path / "tokenizer.json").is_file():
-        raise BrokenModel(f"`{path}` lacks `tokenizer.json`", "Download the whole folder")
+        conversion.write_fast(path, into)
     for name in COPIED:
         if (path / name).is_file():
             shutil.copyfile(path / name, into / name)
+    folder.write_complete(into)
     context = source.value("max_position_embeddings", 0)
     return _facts(path, source.architecture, context, "")
 
@@ -99,18 +102,19 @@ def _facts(path: Path, architecture: str, context: Any, precision: str) -> Facts
 
 def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tokenizer_config.json with a GGUF's special tokens and chat templates."""
-    tokens = metadata["tokenizer.ggml.tokens"]
+    tokens = GgufTokens.read(metadata)
     roles = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     config: dict[str, Any] = {
         # With a model-specific class transformers 5 would ignore the pre-tokenizer of tokenizer.json.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "add_bos_token": bool(vocabulary.first_tokens(metadata)),
+        "add_bos_token": bool(tokens.first),
+        "add_eos_token": bool(tokens.last),
     }
     for role, name in roles.items():
-        token = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if type(token) is int and 0 <= token < len(tokens):
-            config[role] = tokens[token]
+        token = tokens.role(name)
+        if token is not None:
+            config[role] = tokens.texts[token]
     if TOOLS_TEMPLATE in metadata:  # chat_template.jinja holds one template only
         named = {"default": metadata.get(TEMPLATE, ""), "tool_use": metadata[TOOLS_TEMPLATE]}
         config["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
@@ -119,7 +123,7 @@ def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a generation_config.json with a GGUF's stop tokens and sampling defaults."""
-    config: dict[str, Any] = {"eos_token_id": vocabulary.stop_tokens(metadata)}
+    config: dict[str, Any] = {"eos_token_id": GgufTokens.read(metadata).stops}
     for key, name in _SAMPLING.items():
         if isinstance(metadata.get(key), (int, float)):
             config[name] = metadata[key]
