@@ -46,7 +46,7 @@ def read_gguf(folder: Path, data: bytes) -> None:
     from localspec.formats.graph.architecture import of_gguf
     from localspec.formats.graph.weights import GgufWeights
     from localspec.formats.tokenizer import vocabulary
-    from localspec.formats.tokenizer.gguf_tokens import GgufTokens
+    from localspec.formats.tokenizer.gguf.tokens import GgufTokens
 
     file = GgufFile.open(file_of(folder, "case.gguf", data))
     _ = file.precision, file.architecture

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 MORE = "additional_special_tokens"
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 PLAIN = "PreTrainedTokenizerFast"
 
 
@@ -180,7 +181,8 @@ def _added(value: Any, special: bool = False) -> AddedToken:
 
     if isinstance(value, str):
         return AddedToken(value, special=special)
-    return AddedToken(**{key: each for key, each in value.items() if key != "__type"})
+    flags = {flag: value[flag] for flag in FLAGS if flag in value}  # of others the library prints a line
+    return AddedToken(value["content"], **flags)
 
 
 def _text(value: Any) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch, printable
 from localspec.formats.files import read_json, read_text
-from localspec.formats.tokenizer import sentencepiece
 from localspec.formats.tokenizer.folder import framing
-from localspec.formats.tokenizer.gguf_tokens import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, GgufTokens
+from localspec.formats.tokenizer.gguf import sentencepiece
+from localspec.formats.tokenizer.gguf.tokens import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, GgufTokens
 from localspec.formats.tokenizer.opening import open_tokenizer, tokenizer_errors, vocabulary_of
 
 if TYPE_CHECKING:

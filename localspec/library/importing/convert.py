@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec.formats.files import read_json
 from localspec.formats.tokenizer import conversion, folder, vocabulary
-from localspec.formats.tokenizer.gguf_tokens import GgufTokens
+from localspec.formats.tokenizer.gguf.tokens import GgufTokens
 from localspec.library.model import write_json
 from localspec.library.progress import Progress
 

@@ -11,7 +11,7 @@ import models
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.tokenizer import vocabulary
-from localspec.formats.tokenizer.gguf_tokens import GgufTokens
+from localspec.formats.tokenizer.gguf.tokens import GgufTokens
 
 DATA = Path(__file__).parents[2] / "data"
 

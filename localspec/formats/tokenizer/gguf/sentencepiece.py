@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import BrokenModel, UnsupportedModel
-from localspec.formats.tokenizer.gguf_tokens import CONTROL, KEY, UNKNOWN, USER_DEFINED, GgufTokens
+from localspec.formats.tokenizer.gguf.tokens import CONTROL, KEY, UNKNOWN, USER_DEFINED, GgufTokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 SPACE = "\u2581"
 REPOSITORY = "Use the model's Hugging Face repository, which has a tokenizer.json"
 MATCHED = (CONTROL, UNKNOWN, USER_DEFINED)  # their texts never reach the merges
+EQUAL = "The SentencePiece vocabulary has tokens of equal score"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -28,15 +30,15 @@ def from_gguf(tokens: GgufTokens) -> Tokenizer:
     if any(text not in tokens.ids for text in BYTES):
         raise UnsupportedModel("The SentencePiece vocabulary has no tokens of bytes", REPOSITORY)
     unknown = tokens.role("unknown")
-    tokenizer = Tokenizer(
-        models.BPE(
-            tokens.ids,
-            _merges(tokens),
-            unk_token=None if unknown is None else tokens.texts[unknown],
-            fuse_unk=True,
-            byte_fallback=True,
-        )
+    model = models.BPE(
+        tokens.ids,
+        _merges(tokens),
+        unk_token=None if unknown is None else tokens.texts[unknown],
+        fuse_unk=True,
+        byte_fallback=True,
     )
+    _check_runs(tokens, model)
+    tokenizer = Tokenizer(model)
     spaces: list[Any] = [normalizers.Replace(" ", SPACE)]
     steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if tokens.metadata.get(f"{KEY}add_space_prefix", True) is not False:
@@ -60,9 +62,45 @@ def _merges(tokens: GgufTokens) -> list[tuple[str, str]]:
         for at in range(1, len(text))
         if text[:at] in tokens.ids and text[at:] in tokens.ids
     ]
-    if len({score for score, _, _ in splits}) < len({token for _, token, _ in splits}):
-        raise UnsupportedModel("The SentencePiece vocabulary has tokens of equal score", REPOSITORY)
+    competing = {(score, _run(tokens.texts[token]) or token) for score, token, _ in splits}
+    if len({score for score, _ in competing}) < len(competing):
+        raise UnsupportedModel(EQUAL, REPOSITORY)
     return [(tokens.texts[token][:at], tokens.texts[token][at:]) for _, token, at in sorted(splits)]
+
+
+def _run(text: str) -> str:
+    """Return the only character of a text, empty for another text."""
+    return text[0] if len(set(text)) == 1 else ""
+
+
+def _check_runs(tokens: GgufTokens, model: Any) -> None:
+    """Raise UnsupportedModel if a run of one character is cut in another way than llama.cpp cuts it.
+
+    Llama's runs of spaces have one score, so a model that ranks its merges need not take the leftmost first.
+    """
+    scores: dict[str, dict[int, float]] = {}
+    for text, token in tokens.ids.items():
+        if letter := _run(text):
+            scores.setdefault(letter, {})[len(text)] = tokens.metadata[f"{KEY}scores"][token]
+    for letter, sizes in scores.items():
+        if len(set(sizes.values())) == len(sizes):
+            continue
+        for count in range(2, 3 * max(sizes)):
+            own = [len(each.value) for each in model.tokenize(letter * count)]
+            if own != _leftmost(sizes, count):
+                raise UnsupportedModel(EQUAL, REPOSITORY)
+
+
+def _leftmost(sizes: Mapping[int, float], count: int) -> list[int]:
+    """Merge a run of `count` characters as llama.cpp does; `sizes` has the score of each length."""
+    blocks = [1] * count
+    while True:
+        pairs = [(at, sum(blocks[at : at + 2])) for at in range(len(blocks) - 1)]
+        found = [(sizes[size], -at) for at, size in pairs if size in sizes]
+        if not found:
+            return blocks
+        at = -max(found)[1]
+        blocks[at : at + 2] = [sum(blocks[at : at + 2])]
 
 
 def stripping(tokens: GgufTokens) -> set[str]:
