@@ -13,7 +13,7 @@ from localspec.errors import UnknownModel, UnsupportedModel
 from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
-from localspec.formats.tokenizer.folder import FolderTokenizer, open_folder, special_texts
+from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, open_folder, special_texts
 from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, flag, number, whole
 from localspec.library.manifest import Manifest
 
@@ -141,9 +141,7 @@ class StoredModel:
 
     def first_tokens(self) -> list[int]:
         """List the tokens that start every text, usually one or none."""
-        encoding = self.tokenizer().encode("a", add_special_tokens=True)
-        count = next((at for at, special in enumerate(encoding.special_tokens_mask) if not special), 0)
-        return list(encoding.ids[:count])
+        return ends_of(self.tokenizer())[0]
 
     def _shape(self) -> Values:
         """Return the values of its config.json, else those of its GGUF file under the same names."""

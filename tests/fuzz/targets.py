@@ -164,10 +164,27 @@ def read_generation(folder: Path, data: bytes) -> None:
 def read_tokenizer_config(folder: Path, data: bytes) -> None:
     """Read the special tokens and the chat template of a model."""
     file_of(folder, "tokenizer_config.json", data)
+    _read_special(folder)
+
+
+def read_special_map(folder: Path, data: bytes) -> None:
+    """Read the special tokens in special_tokens_map.json."""
+    file_of(folder, "special_tokens_map.json", data)
+    _read_special(folder)
+
+
+def read_added_tokens(folder: Path, data: bytes) -> None:
+    """Read the tokens in added_tokens.json."""
+    file_of(folder, "added_tokens.json", data)
+    _read_special(folder)
+
+
+def _read_special(folder: Path) -> None:
     each_by_itself(
         lambda: stored(folder).template(),
         lambda: stored(folder).first_tokens(),
         lambda: stored(folder).stop_tokens(),
+        lambda: stored(folder).encode("abc"),
     )
 
 
@@ -369,7 +386,9 @@ TARGETS: dict[str, Target] = {
     "index": Target(read_index, texts(inputs.INDEX)),
     "config": Target(read_config, texts(*CONFIGS)),
     "generation": Target(read_generation, texts(inputs.GENERATION)),
-    "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG)),
+    "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG, inputs.ADDING)),
+    "special-tokens": Target(read_special_map, texts(inputs.SPECIAL_MAP)),
+    "added-tokens": Target(read_added_tokens, texts(inputs.ADDED)),
     "tokenizer": Target(read_tokenizer, lambda folder: [inputs.tokenizer()]),
     "listing": Target(read_listing, texts(inputs.LISTING)),
     "answer": Target(read_answer, listings, binary=True),

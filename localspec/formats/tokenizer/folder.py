@@ -83,12 +83,40 @@ def open_folder(folder: Path) -> FolderTokenizer:
     tokenizer = open_tokenizer(folder / "tokenizer.json")
     config, kind = _config(folder)
     with tokenizer_errors(f"The tokenizer of `{folder}`"):
+        if _is_ours(config):
+            return _of_gguf(tokenizer, _named(_roles(folder, config, kind)), config)
         special = _add_tokens(tokenizer, folder, config, kind)
         _set_first_space(tokenizer, config, kind)
         _set_ends(tokenizer, config, kind, special)
         tokenizer.encode_special_tokens = config.get("split_special_tokens") is True
         tokenizer.encode("a")
     return FolderTokenizer(tokenizer, special)
+
+
+def _is_ours(config: Mapping[str, Any]) -> bool:
+    """Return whether localspec wrote a config for a GGUF file; then tokenizer.json has all that there is."""
+    own = {"clean_up_tokenization_spaces", "add_bos_token", "add_eos_token", "chat_template", *ROLES}
+    return (
+        config.get("tokenizer_class") == PLAIN
+        and "add_bos_token" in config
+        and own >= config.keys() - {"tokenizer_class"}
+    )
+
+
+def _of_gguf(tokenizer: Tokenizer, special: dict[str, str], config: Mapping[str, Any]) -> FolderTokenizer:
+    if tokenizer.post_processor is None and config["add_bos_token"] is True and "bos_token" in special:
+        # as earlier versions of localspec wrote it
+        tokenizer.post_processor = framing(tokenizer, [special["bos_token"]], [])
+    return FolderTokenizer(tokenizer, special)
+
+
+def ends_of(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the tokens that come before and behind every bare text."""
+    encoding = tokenizer.encode("a", add_special_tokens=True)
+    own = [at for at, special in enumerate(encoding.special_tokens_mask) if not special]
+    if not own:  # a vocabulary without the letter
+        return list(encoding.ids), []
+    return list(encoding.ids[: own[0]]), list(encoding.ids[own[-1] + 1 :])
 
 
 def special_texts(folder: Path) -> dict[str, str]:
@@ -228,11 +256,7 @@ def _set_ends(
     """Set which tokens come before and behind a bare text, where that is not tokenizer.json's to say."""
     begins, ends = config.get("add_bos_token", kind.begins), config.get("add_eos_token", False)
     if kind.begins is None:
-        # localspec itself wrote such a config for a GGUF file, before it wrote a post-processor.
-        ours = config.get("tokenizer_class") == PLAIN and "added_tokens_decoder" not in config
-        if not (ours and begins is True and tokenizer.post_processor is None):
-            return
-        ends = False
+        return
     first = [special["bos_token"]] if begins and "bos_token" in special else []
     last = [special["eos_token"]] if ends and "eos_token" in special else []
     tokenizer.post_processor = framing(tokenizer, first, last)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch, printable
 from localspec.formats.files import read_json, read_text
-from localspec.formats.tokenizer.folder import framing
+from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, framing, open_folder
 from localspec.formats.tokenizer.gguf import sentencepiece
 from localspec.formats.tokenizer.gguf.tokens import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, GgufTokens
-from localspec.formats.tokenizer.opening import open_tokenizer, tokenizer_errors, vocabulary_of
+from localspec.formats.tokenizer.opening import tokenizer_errors, vocabulary_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -86,7 +86,8 @@ def to_gguf(folder: Path, size: int) -> dict[str, Any]:
 
     Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer.
     """
-    tokenizer, name = open_tokenizer(folder / "tokenizer.json"), f"`{folder / 'tokenizer.json'}`"
+    opened, name = open_folder(folder), f"`{folder / 'tokenizer.json'}`"
+    tokenizer = opened.tokenizer
     texts = {token: text for text, token in vocabulary_of(tokenizer, name).items()}
     with tokenizer_errors(name):
         config = json.loads(tokenizer.to_str())
@@ -106,7 +107,7 @@ def to_gguf(folder: Path, size: int) -> dict[str, Any]:
         "token_type": [added.get(token, NORMAL if token in texts else UNUSED) for token in range(size)],
         "merges": merges,
     }
-    return {f"tokenizer.ggml.{key}": value for key, value in values.items()} | _roles(folder, tokenizer)
+    return {f"tokenizer.ggml.{key}": value for key, value in values.items()} | _roles(folder, opened)
 
 
 def _matching_name(pre_tokenizer: Any, whole_words: bool) -> str:
@@ -134,17 +135,24 @@ def _patterns(step: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(kind),)
 
 
-def _roles(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the GGUF metadata of the special tokens in tokenizer_config.json and of the chat template."""
+def _roles(folder: Path, opened: FolderTokenizer) -> dict[str, Any]:
+    """Return the GGUF metadata of a folder's special tokens and of its chat template."""
     file = folder / "tokenizer_config.json"
     config = read_json(file) if file.is_file() else {}
-    roles: dict[str, Any] = {"tokenizer.ggml.add_bos_token": bool(config.get("add_bos_token", False))}
-    for name, role in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-        value = config.get(f"{name}_token")
-        text = value.get("content") if isinstance(value, dict) else value
-        token = tokenizer.token_to_id(text) if isinstance(text, str) else None
-        if token is not None:
-            roles[f"tokenizer.ggml.{role}_token_id"] = token
+    tokens = {
+        role: opened.tokenizer.token_to_id(opened.special[f"{name}_token"])
+        for name, role in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
+        if f"{name}_token" in opened.special
+    }
+    roles: dict[str, Any] = {f"{role}_token_id": token for role, token in tokens.items() if token is not None}
+    first, last = ends_of(opened.tokenizer)
+    for name, role, ends in (("add_bos_token", "bos", first), ("add_eos_token", "eos", last)):
+        if len(ends) > 1 or (ends and role in tokens and ends != [tokens[role]]):
+            raise UnsupportedModel("A GGUF file cannot name the tokens around every text of this model")
+        roles[name] = bool(ends)
+        if ends:
+            roles[f"{role}_token_id"] = ends[0]
+    roles = {f"tokenizer.ggml.{name}": value for name, value in roles.items()}
     template = folder / "chat_template.jinja"
     text = read_text(template) if template.is_file() else config.get("chat_template")
     return roles | ({"tokenizer.chat_template": text} if isinstance(text, str) else {})

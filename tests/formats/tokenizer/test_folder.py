@@ -13,8 +13,9 @@ import pytest
 from tokenizers import Tokenizer, processors
 
 from localspec.errors import BrokenModel, UnsupportedModel
-from localspec.formats.tokenizer import conversion
+from localspec.formats.tokenizer import conversion, vocabulary
 from localspec.formats.tokenizer.folder import open_folder, special_texts, write_complete
+from localspec.formats.tokenizer.gguf.tokens import KEY
 
 PLAIN = "PreTrainedTokenizerFast"
 END = "<|endoftext|>"
@@ -196,6 +197,33 @@ def test_a_class_follows_from_the_model(family: str, tmp_path: Path) -> None:
     check(write(tmp_path, letters.byte_level(), {"config.json": {"model_type": family}}), 100)
 
 
+@pytest.mark.parametrize(
+    ("single", "ends", "roles"),
+    [
+        ("$A", (False, False), {}),
+        (f"{END} $A", (True, False), {"bos_token_id": 300}),
+        (f"$A {END}", (False, True), {"eos_token_id": 300}),
+    ],
+)
+def test_a_written_gguf_keeps_the_ends(
+    single: str, ends: tuple[bool, bool], roles: dict[str, int], tmp_path: Path
+) -> None:
+    """They may be in the post-processor alone."""
+    tokenizer = letters.byte_level()
+    tokenizer.pre_tokenizer = vocabulary._pre_tokenizer(vocabulary.PRE_TOKENIZERS["qwen2"])
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=[(END, 300)])
+    found = vocabulary.to_gguf(write(tmp_path, tokenizer, {}), 301)
+    assert (found[f"{KEY}add_bos_token"], found[f"{KEY}add_eos_token"]) == ends
+    assert {name: found[f"{KEY}{name}"] for name in roles} == roles
+    back = vocabulary.from_gguf(found)
+    assert back.encode("the").ids == open_folder(tmp_path).tokenizer.encode("the").ids
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{END} {END} $A", special_tokens=[(END, 300)]
+    )
+    with pytest.raises(UnsupportedModel, match="cannot name the tokens around every text"):
+        vocabulary.to_gguf(write(tmp_path, tokenizer, {}), 301)
+
+
 def test_an_older_import_of_a_gguf_keeps_its_first_token(tmp_path: Path) -> None:
     config = {"tokenizer_class": PLAIN, "add_bos_token": True, "bos_token": END}
     found = open_folder(write(tmp_path, letters.byte_level(), {CONFIG: config})).tokenizer
@@ -240,7 +268,7 @@ def test_flags_that_the_library_does_not_know_are_ignored(
     assert capfd.readouterr().out == ""
 
 
-def vocabulary(folder: Path) -> None:
+def write_vocabulary(folder: Path) -> None:
     """Write the files of an older byte-level tokenizer."""
     model = json.loads(letters.byte_level().to_str())["model"]
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
@@ -250,7 +278,7 @@ def vocabulary(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["GPT2Tokenizer", "Qwen2Tokenizer"])
 def test_a_vocabulary_without_tokenizer_json_is_converted(kind: str, tmp_path: Path) -> None:
-    vocabulary(tmp_path)
+    write_vocabulary(tmp_path)
     config = {"tokenizer_class": kind, "added_tokens_decoder": decoder(TURN), "eos_token": "<|im_end|>"}
     (tmp_path / CONFIG).write_text(json.dumps(config))
     conversion.write_fast(tmp_path, tmp_path)

@@ -15,6 +15,9 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.tokenizer import vocabulary
 from localspec.formats.tokenizer.gguf.tokens import GgufTokens
+from localspec.library.importing import convert
+from localspec.library.manifest import Manifest
+from localspec.library.model import StoredModel
 
 Shape = dict[str, Any]
 
@@ -173,6 +176,24 @@ def test_ids_types_and_ends_are_llama_cpps(name: str, tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.parametrize("kind", [1, 3, 4])
+def test_an_import_has_the_same_ids(kind: int, tmp_path: Path) -> None:
+    """A role alone makes no special token of a word: llama.cpp reads its text as any other."""
+    shape = byte_level(
+        "<b>", "<e>", kinds=[kind, kind], bos_token_id=300, eos_token_id=301, add_bos_token=True
+    )
+    path = write(shape, tmp_path / "m.gguf")
+    own = vocabulary.from_gguf(GgufFile.open(path).metadata)
+    convert.from_gguf(path, tmp_path)
+    model = StoredModel("m", tmp_path, Manifest(name="m", source="file:m"))
+    theirs = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    for text in letters.texts(["<b>", "<e>"], 200):
+        ids = theirs.tokenize(text.encode(), add_bos=False, special=True)
+        assert model.tokenizer().encode(text, add_special_tokens=False).ids == ids
+        assert model.encode(text) == [300, *ids] == own.encode(text).ids
+    assert (model.first_tokens(), model.stop_tokens()) == ([300], [301])
+
+
 def test_a_role_without_an_id_is_llama_cpps_default_if_that_is_a_control_token() -> None:
     shape = byte_level(*TURNS)
     shape["token_type"][11] = 3
@@ -225,6 +246,12 @@ def test_pieces_whose_merges_are_not_known_are_refused() -> None:
     fewer = [f"other {text}" if text in gone else text for text in own["tokens"]]
     with pytest.raises(UnsupportedModel, match="equal score"):  # seven spaces are 5 + 2, or 4 + 3
         vocabulary.from_gguf(pieces(tokens=fewer))
+    long = sentencepiece(100 * letters.SPACE, kinds=[1])
+    long["scores"][-1] = -1e9
+    with pytest.raises(UnsupportedModel, match="equal score"):
+        vocabulary.from_gguf(pieces(**long))
+    with pytest.raises(BrokenModel, match="texts that are too long"):
+        vocabulary.from_gguf(pieces(tokens=[*own["tokens"][:-1], "ab" * 20_000]))
     for scores in (None, [0.0], ["a"] * len(own["tokens"]), [float("nan")] * len(own["tokens"])):
         with pytest.raises(BrokenModel, match="scores"):
             vocabulary.from_gguf(pieces(scores=scores))

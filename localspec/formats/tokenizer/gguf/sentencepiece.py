@@ -16,6 +16,8 @@ SPACE = "\u2581"
 REPOSITORY = "Use the model's Hugging Face repository, which has a tokenizer.json"
 MATCHED = (CONTROL, UNKNOWN, USER_DEFINED)  # their texts never reach the merges
 EQUAL = "The SentencePiece vocabulary has tokens of equal score"
+MAX_COPIED = 1 << 30  # characters, to split every token everywhere; Gemma's vocabulary needs 20 million
+MAX_RUN = 64  # characters; the longest of Llama has 16
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -55,6 +57,8 @@ def _merges(tokens: GgufTokens) -> list[tuple[str, str]]:
         raise BrokenModel("The file has no list of scores", "Download the model again")
     if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
         raise BrokenModel("The list of scores holds what is no number", "Download the model again")
+    if sum(len(text) ** 2 for text in tokens.texts) > MAX_COPIED:
+        raise BrokenModel("The vocabulary has texts that are too long", "Download the model again")
     splits = [
         (-scores[token], token, at)
         for text, token in tokens.ids.items()
@@ -85,6 +89,8 @@ def _check_runs(tokens: GgufTokens, model: Any) -> None:
     for letter, sizes in scores.items():
         if len(set(sizes.values())) == len(sizes):
             continue
+        if max(sizes) > MAX_RUN:
+            raise UnsupportedModel(EQUAL, REPOSITORY)
         for count in range(2, 3 * max(sizes)):
             own = [len(each.value) for each in model.tokenize(letter * count)]
             if own != _leftmost(sizes, count):
