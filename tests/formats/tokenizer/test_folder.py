@@ -10,7 +10,7 @@ from typing import Any
 
 import letters
 import pytest
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer, decoders, processors
 
 from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.tokenizer import conversion, vocabulary
@@ -266,6 +266,13 @@ def test_flags_that_the_library_does_not_know_are_ignored(
     found = open_folder(write(tmp_path, letters.byte_level(), {CONFIG: config})).tokenizer
     assert found.encode("<x>").ids == [301]
     assert capfd.readouterr().out == ""
+
+
+def test_a_decoder_that_cuts_ends_is_refused(tmp_path: Path) -> None:
+    tokenizer = letters.sentencepiece()
+    tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 0, 1)])
+    with pytest.raises(UnsupportedModel, match="cuts the end of a text"):
+        open_folder(write(tmp_path, tokenizer, {}))
 
 
 def write_vocabulary(folder: Path) -> None:
