@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-LONGEST, KEPT = 16, 4  # tokens of the window: a character of four bytes has at most four tokens
+LONGEST, KEPT = 8, 4  # tokens of the window: a character of four bytes has at most four tokens
 
 
 class TextStream:
