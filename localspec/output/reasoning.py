@@ -33,15 +33,10 @@ class ThoughtMarks(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> ThoughtMarks:
-        """Return the marks that a tokenizer has."""
+        """Return the marks among a tokenizer's added tokens: other words may be cut in several ways."""
         added = tokenizer.get_added_tokens_decoder()
-        found = {mark: tokenizer.token_to_id(mark) for mark in (OPENS, CLOSES)}
-        tokens = {
-            token: mark
-            for mark, token in found.items()
-            if token in added or tokenizer.encode(mark, add_special_tokens=False).ids == [token]
-        }
-        return cls(tokens, any(token in added and added[token].special for token in tokens))
+        tokens = {token: each.content for token, each in added.items() if each.content in (OPENS, CLOSES)}
+        return cls(tokens, any(added[token].special for token in tokens))
 
     @property
     def by_token(self) -> bool:
