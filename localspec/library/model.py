@@ -13,7 +13,7 @@ from localspec.errors import UnknownModel, UnsupportedModel
 from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
-from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, open_folder, special_texts
+from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, open_folder
 from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, flag, number, whole
 from localspec.library.manifest import Manifest
 
@@ -89,7 +89,7 @@ class StoredModel:
         sources = _template_sources(self.folder, self._tokenizer_config)
         if "default" not in sources:
             return None
-        special = special_texts(self.folder)
+        special = self._opened.special
         return ChatTemplate(sources["default"], special=special, with_tools=sources.get("tool_use"))
 
     def encode_chat(

@@ -35,6 +35,7 @@ class TokenizerClass(NamedTuple):
     roles: Mapping[str, str]
     begins: bool | None = None
     more: tuple[str, ...] = ()
+    spaces_words: bool = False  # it makes its pre-tokenizer anew for `add_prefix_space`
 
 
 _LLAMA = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -44,8 +45,8 @@ _GPT2 = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 _QWEN2 = dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")
 
 CLASSES = {
-    "LlamaTokenizer": TokenizerClass(_LLAMA, True),
-    "CodeLlamaTokenizer": TokenizerClass(_LLAMA, True, ("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>")),
+    "LlamaTokenizer": TokenizerClass(_LLAMA, True, spaces_words=True),
+    "CodeLlamaTokenizer": TokenizerClass(_LLAMA, True, ("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>"), True),
     "GemmaTokenizer": TokenizerClass(_GEMMA, True),
     "CohereTokenizer": TokenizerClass(_COHERE, True),
     "GPTNeoXTokenizer": TokenizerClass(_GPT2, False),
@@ -81,7 +82,7 @@ class FolderTokenizer:
 def open_folder(folder: Path) -> FolderTokenizer:
     """Return the tokenizer of a folder; raise BrokenModel for files that contradict each other."""
     tokenizer = open_tokenizer(folder / "tokenizer.json")
-    config, kind = _config(folder)
+    config, kind = _config(folder, tokenizer)
     with tokenizer_errors(f"The tokenizer of `{folder}`"):
         if _is_ours(config):
             return _of_gguf(tokenizer, _named(_roles(folder, config, kind)), config)
@@ -119,19 +120,19 @@ def ends_of(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     return list(encoding.ids[: own[0]]), list(encoding.ids[own[-1] + 1 :])
 
 
-def special_texts(folder: Path) -> dict[str, str]:
-    """Return the texts of a folder's special tokens by role, without its tokenizer."""
-    config, kind = _config(folder)
-    with tokenizer_errors(f"The tokenizer of `{folder}`"):
-        return _named(_roles(folder, config, kind))
+def _config(folder: Path, tokenizer: Tokenizer) -> tuple[dict[str, Any], TokenizerClass]:
+    """Return a folder's tokenizer_config.json and its tokenizer class.
 
-
-def _config(folder: Path) -> tuple[dict[str, Any], TokenizerClass]:
-    """Return a folder's tokenizer_config.json and its tokenizer class."""
+    transformers adds tokens that a class has by default to a vocabulary without them. They are left out
+    here, because a model has no embedding for them.
+    """
     config, model = _optional(folder / CONFIG), _optional(folder / "config.json")
     name = config.get("tokenizer_class") or model.get("tokenizer_class")
     name = name or OF_MODELS.get(str(model.get("model_type")), "")
-    return config, CLASSES.get(str(name).removesuffix("Fast"), ANY_CLASS)
+    kind = CLASSES.get(str(name).removesuffix("Fast"), ANY_CLASS)
+    known = {role: text for role, text in kind.roles.items() if tokenizer.token_to_id(text) is not None}
+    more = tuple(text for text in kind.more if tokenizer.token_to_id(text) is not None)
+    return config, kind._replace(roles=known, more=more)
 
 
 def write_complete(folder: Path) -> None:
@@ -221,7 +222,7 @@ def _set_first_space(tokenizer: Tokenizer, config: Mapping[str, Any], kind: Toke
     """Let a text begin with a space, or not, as `add_prefix_space` says."""
     from tokenizers import pre_tokenizers
 
-    llama = kind.roles is _LLAMA and kind.begins is True
+    llama = kind.spaces_words
     wanted = config.get("add_prefix_space", None if llama else False)
     state = _state(tokenizer.pre_tokenizer)
     if state.get("type") == "ByteLevel" and isinstance(wanted, bool) and state["add_prefix_space"] != wanted:

@@ -10,11 +10,11 @@ from typing import Any
 
 import letters
 import pytest
-from tokenizers import Tokenizer, decoders, processors
+from tokenizers import AddedToken, Tokenizer, decoders, processors
 
 from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.tokenizer import conversion, vocabulary
-from localspec.formats.tokenizer.folder import open_folder, special_texts, write_complete
+from localspec.formats.tokenizer.folder import CLASSES, open_folder, write_complete
 from localspec.formats.tokenizer.gguf.tokens import KEY
 
 PLAIN = "PreTrainedTokenizerFast"
@@ -115,6 +115,14 @@ def write(folder: Path, tokenizer: Tokenizer, files: dict[str, Any]) -> Path:
     return folder
 
 
+def with_defaults(tokenizer: Tokenizer) -> Tokenizer:
+    """Add the tokens that some class of transformers has by default."""
+    kinds = CLASSES.values()
+    texts = {text for kind in kinds for text in [*kind.roles.values(), *kind.more]}
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in sorted(texts)])
+    return tokenizer
+
+
 def check(folder: Path, count: int) -> None:
     """Compare ids of bare texts and of rendered ones, and the special tokens, with transformers'."""
     from transformers import AutoTokenizer
@@ -127,7 +135,7 @@ def check(folder: Path, count: int) -> None:
         number: repr(each) for number, each in theirs.added_tokens_decoder.items()
     }
     expected = {name: text for name, text in theirs.special_tokens_map.items() if isinstance(text, str)}
-    assert own.special == special_texts(folder) == expected
+    assert own.special == expected
     texts = letters.texts([*(each.content for each in added.values()), "<|im_end|>", "<think>"], count)
     for bare in (True, False):
         ids = [found.ids for found in own.tokenizer.encode_batch(texts, add_special_tokens=bare)]
@@ -165,7 +173,7 @@ def test_some_classes_have_ends_of_their_own(
     kind: str, ends: dict[str, bool], space: str, tmp_path: Path
 ) -> None:
     config = {"tokenizer_class": kind, "bos_token": "<s>", "eos_token": "</s>", "legacy": False}
-    check(write(tmp_path, letters.sentencepiece(space), {CONFIG: config | ends}), 200)
+    check(write(tmp_path, with_defaults(letters.sentencepiece(space)), {CONFIG: config | ends}), 200)
 
 
 @pytest.mark.parametrize("wanted", [{}, {"add_prefix_space": True}, {"add_prefix_space": False}])
@@ -194,7 +202,16 @@ def test_llama_without_a_first_space(space: str, tmp_path: Path) -> None:
     "family", ["llama", "mistral", "phi3", "gemma", "qwen2", "qwen3", "olmo2", "smollm3", "gpt2", "cohere"]
 )
 def test_a_class_follows_from_the_model(family: str, tmp_path: Path) -> None:
-    check(write(tmp_path, letters.byte_level(), {"config.json": {"model_type": family}}), 100)
+    tokenizer = with_defaults(letters.byte_level())
+    check(write(tmp_path, tokenizer, {"config.json": {"model_type": family}}), 100)
+
+
+def test_a_default_that_the_vocabulary_lacks_is_not_added(tmp_path: Path) -> None:
+    """transformers adds `<s>` as token 301 and begins with it, for which a model has no embedding."""
+    found = open_folder(write(tmp_path, letters.byte_level(), {"config.json": {"model_type": "llama"}}))
+    assert found.special == {}
+    assert found.tokenizer.get_vocab_size() == 301
+    assert found.tokenizer.encode("the").tokens == ["the"]
 
 
 @pytest.mark.parametrize(
