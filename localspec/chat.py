@@ -191,11 +191,18 @@ class Chat:
         prompt = self.prompt([*earlier, *self._unanswered(earlier), question])
         inside = opens_thought(self.runtime, prompt)
         room = max(1, min(SUMMARY_TOKENS, self.runtime.engine.context // 4))
-        answer, steps = self.runtime.answer(prompt, sampling=self.sampling, seed=self.seed, max_tokens=room)
+        marks = self.runtime.thought_marks
+        answer, steps = self.runtime.answer(
+            prompt,
+            sampling=self.sampling,
+            seed=self.seed,
+            max_tokens=room,
+            marks=None if self.raw else marks.tokens,
+        )
 
         def replaced() -> Generator[Step, None, None]:
             yield from steps
-            said = answer.text if self.raw else split(answer.text, inside)[1]
+            said = answer.text if self.raw else split(answer.text, inside, marks, answer.marks)[1]
             first = earlier[:1] if self.system is not None else []
             self.messages = [*first, question, {"role": "assistant", "content": said.strip()}, *rest]
 
@@ -216,17 +223,28 @@ class Chat:
 
     def splitter(self) -> ReasoningParser | None:
         """Return the reasoning parser for the answer that `reply` began; None if it has no reasoning."""
-        return None if self.raw or self.grammar else ReasoningParser(self.begins_in_thought)
+        if not self._tells_thoughts:
+            return None
+        return ReasoningParser(self.begins_in_thought, self.runtime.thought_marks)
 
-    def message(self, text: str) -> Message:
-        """Return the model's output as a message, with its reasoning apart from the content."""
-        reasoning, content = self._split(text)
+    @property
+    def _tells_thoughts(self) -> bool:
+        return not self.raw and not self.grammar
+
+    def message(self, text: str, marks: Sequence[int] = ()) -> Message:
+        """Return the model's output as a message, with its reasoning apart from the content.
+
+        `marks` are the places of tokens that are marks, as in an `Answer`.
+        """
+        reasoning, content = self._split(text, marks)
         return {"role": "assistant", "content": content} | (
             {"reasoning_content": reasoning} if reasoning else {}
         )
 
-    def _split(self, text: str) -> tuple[str, str]:
-        return ("", text) if self.raw or self.grammar else split(text, self.begins_in_thought)
+    def _split(self, text: str, marks: Sequence[int]) -> tuple[str, str]:
+        if not self._tells_thoughts:
+            return "", text
+        return split(text, self.begins_in_thought, self.runtime.thought_marks, marks)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt for the next answer."""
@@ -245,6 +263,7 @@ class Chat:
             max_tokens=self.max_tokens,
             stop=self.stop,
             grammar=grammar,
+            marks=self.runtime.thought_marks.tokens if self._tells_thoughts else None,
         )
 
     def _kept(self, answer: Answer, steps: Generator[Step, None, None]) -> Generator[Step, None, None]:
@@ -253,8 +272,8 @@ class Chat:
         try:
             yield from steps
         finally:
-            messages.append(self.message(answer.text))
-            answer.reasoning, answer.text = self._split(answer.text)
+            messages.append(self.message(answer.text, answer.marks))
+            answer.reasoning, answer.text = self._split(answer.text, answer.marks)
 
     def send(self, text: str) -> Answer:
         """Return the complete answer to `text`; raises what `ask` raises."""
@@ -278,8 +297,10 @@ def fenced(name: str, text: str) -> str:
 
 def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:
     """Return whether the answer to a prompt begins inside its reasoning, as some templates make it."""
-    last = runtime.tokenizer.decode(list(prompt[-4:]), skip_special_tokens=False)
-    return str(last).rstrip().endswith(OPENS)
+    template = runtime.model.template()
+    if template is None or OPENS not in template.source + (template.with_tools or ""):
+        return False  # what looks like a mark is text of the conversation
+    return runtime.thought_marks.open_at_end(runtime.tokenizer, prompt)
 
 
 def sampling_of(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 import models
 from localspec.chat import SUMMARY, Chat, Reply, sampling_of
 from localspec.core.sampler import Sampling
+from localspec.core.stop import OutputProcessor
+from localspec.core.types import Step
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError
 from localspec.formats.tokenizer.chat_template import ChatTemplate
+from localspec.formats.tokenizer.folder import FolderTokenizer
 from localspec.library import Library, Silent
-from localspec.output.reasoning import OutputPiece
+from localspec.output.reasoning import OutputPiece, ThoughtMarks
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
 
@@ -215,6 +220,71 @@ def test_a_thought_is_no_part_of_the_history(chat: Chat) -> None:
     assert splitter.push("hm</think>Yes") == [OutputPiece("hm", is_reasoning=True), OutputPiece("Yes")]
     chat.grammar = "start: /x/"
     assert chat.message("x") == {"role": "assistant", "content": "x"}
+
+
+TURNS = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}<|im_start|>assistant\n"
+)
+
+
+@pytest.fixture
+def thinker(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """SmolLM2 with marks for thoughts, two special tokens, in the place of tokens that it never writes."""
+    config = runtime.tokenizer.to_str().replace("<gh_stars>", "<think>").replace("<issue_start>", "</think>")
+    tokenizer = Tokenizer.from_str(config)
+    monkeypatch.setattr(runtime, "tokenizer", tokenizer)
+    monkeypatch.setattr(runtime, "thought_marks", ThoughtMarks.of(tokenizer))
+    monkeypatch.setitem(runtime.model.__dict__, "_opened", FolderTokenizer(tokenizer, {}))
+    monkeypatch.delitem(runtime.model.__dict__, "_conversation_encoder", raising=False)
+    yield runtime
+    runtime.model.__dict__.pop("_conversation_encoder", None)
+
+
+def answers(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, parts: list[str]) -> None:
+    """Have the model write these parts, each as text of its own: a mark among them is that token."""
+    tokens = [token for part in parts for token in runtime.tokenizer.encode(part).ids]
+
+    def written(prompt: list[int], sampler: Any, processor: OutputProcessor) -> Iterator[Step]:
+        for token in [*tokens, runtime.model.stop_tokens()[0]]:
+            found = processor.process([token])
+            yield Step(found.tokens, 0, 0, 0.0, 0.0, found.text, found.finish, marks=found.marks)
+
+    monkeypatch.setattr(runtime, "_decode", written)
+
+
+SAID = ["Hm, </thin", "k> is a tag.", "</think>", "\n\nWrite ", "</thin", "k>", "."]
+
+
+@pytest.mark.parametrize("ending", ["<think>\n", "<think>", ""])
+def test_special_tokens_mark_a_thought(
+    thinker: Runtime, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(type(thinker.model), "template", lambda self: ChatTemplate(TURNS + ending))
+    answers(thinker, monkeypatch, SAID if ending else ["<think>", "\n", *SAID])
+    chat = Chat(thinker, sampling=Sampling())
+    stream = chat.stream("What ends a thought? <think>")
+    assert "".join(stream) == stream.answer.text == "Write </think>."
+    assert stream.answer.reasoning == "Hm, </think> is a tag."
+    assert chat.messages[-1]["content"] == "Write </think>."
+    said(chat.summarise())
+    assert chat.messages[-1]["content"] == "Write </think>."
+
+
+def test_a_mark_in_a_question_opens_no_thought(thinker: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = "{% if tools %}<think>{% endif %}{{ messages[-1].content }}"
+    monkeypatch.setattr(type(thinker.model), "template", lambda self: ChatTemplate(bare))
+    answers(thinker, monkeypatch, ["Yes"])
+    chat = Chat(thinker, sampling=Sampling())
+    assert said(chat.ask("Is it <think>")) == "Yes"
+    assert not chat.begins_in_thought
+
+
+def test_a_thought_that_never_ends_is_no_answer(thinker: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(thinker.model), "template", lambda self: ChatTemplate(TURNS + "<think>\n"))
+    answers(thinker, monkeypatch, ["Hm, </thin", "k>"])
+    answer = Chat(thinker, sampling=Sampling()).send("Well?")
+    assert (answer.text, answer.reasoning) == ("", "Hm, </think>")
 
 
 @pytest.mark.parametrize(

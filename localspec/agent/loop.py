@@ -121,12 +121,14 @@ class Agent:
             max_tokens=self._max_tokens,
             grammar=self._grammar(inside, guard.barred),
             special=True,
+            marks=self.runtime.thought_marks.tokens,
         )
         turn = Turn()
         yield events.WaitingEvent(0)
         try:
             with closing(steps):
-                yield from parse_turn((step.text for step in steps), self._tool_format, turn, inside)
+                pieces = ((step.text, step.marks) for step in steps)
+                yield from parse_turn(pieces, self._tool_format, turn, inside, self.runtime.thought_marks)
         finally:
             self.messages.append(turn.message())
         yield events.AnswerEvent(answer)

@@ -129,10 +129,15 @@ class _Answerer:
         if response_format and "json_schema" in response_format:
             constraint = grammar.from_schema(response_format["json_schema"]["schema"], "response_format")
         prompt = self.runtime.model.encode_chat(messages)
-        answer, steps = self.runtime.answer(prompt, **self._settings(), stop=stop, grammar=constraint)
+        marks = self.runtime.thought_marks
+        answer, steps = self.runtime.answer(
+            prompt, **self._settings(), stop=stop, grammar=constraint, marks=marks.tokens
+        )
         with closing(steps):
-            output = "".join(step.text for step in steps)
-        reasoning, text = split(output, opens_thought(self.runtime, prompt) and constraint is None)
+            for _ in steps:
+                pass
+        inside = opens_thought(self.runtime, prompt) and constraint is None
+        reasoning, text = split(answer.text, inside, marks, answer.marks)
         return answer, Turn(text, reasoning)
 
     def call_tools(self, messages: list[Any], tools: list[dict[str, Any]]) -> tuple[Answer, Turn]:
@@ -150,10 +155,13 @@ class _Answerer:
         inside = opens_thought(self.runtime, prompt)
         token_id = self.runtime.tokenizer.token_to_id
         constraint = tool_format.grammar(tools, token_id, must=True, inside=inside)
-        answer, steps = self.runtime.answer(prompt, **self._settings(), grammar=constraint, special=True)
+        marks = self.runtime.thought_marks
+        answer, steps = self.runtime.answer(
+            prompt, **self._settings(), grammar=constraint, special=True, marks=marks.tokens
+        )
         turn = Turn()
         with closing(steps):
-            list(parse_turn((step.text for step in steps), tool_format, turn, inside))
+            list(parse_turn(((step.text, step.marks) for step in steps), tool_format, turn, inside, marks))
         return answer, turn
 
     def _settings(self) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.agent.events import TextEvent, WaitingEvent
-from localspec.output.reasoning import OutputPiece, ReasoningParser
+from localspec.output.reasoning import OutputPiece, ReasoningParser, ThoughtMarks
 from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
 
@@ -41,10 +41,17 @@ def call_id(number: int) -> str:
 
 
 def parse_turn(
-    pieces: Iterator[str], tool_format: ToolFormat, turn: Turn, inside: bool
+    pieces: Iterable[tuple[str, Sequence[int]]],
+    tool_format: ToolFormat,
+    turn: Turn,
+    inside: bool,
+    marks: ThoughtMarks | None = None,
 ) -> Iterator[TextEvent | WaitingEvent]:
-    """Parse a streamed answer into `turn`, and yield its text; `inside` tells that it begins in reasoning."""
-    reasoning_parser, call_parser = ReasoningParser(inside), tool_format.parser()
+    """Parse a streamed answer into `turn`, and yield its text; `inside` tells that it begins in reasoning.
+
+    A piece is a step's text and the places of its marks.
+    """
+    reasoning_parser, call_parser = ReasoningParser(inside, marks), tool_format.parser()
     pending = 0  # characters that nothing was shown of
 
     def add_parsed(parsed: Sequence[str | Call]) -> Iterator[TextEvent]:
@@ -63,9 +70,9 @@ def parse_turn(
             else:
                 yield from add_parsed(call_parser.push(part.text))
 
-    for piece in pieces:
+    for piece, places in pieces:
         pending, calls = pending + len(piece), len(turn.calls)
-        for event in add(reasoning_parser.push(piece)):
+        for event in add(reasoning_parser.push(piece, places)):
             pending = 0
             yield event
         pending = 0 if len(turn.calls) > calls else pending

@@ -77,6 +77,7 @@ def _step(
         draft=tuple(guesses),
         costs=tuple(draft.costs),
         proposals=tuple(draft.proposals),
+        marks=output.marks,
     )
 
 
@@ -162,6 +163,16 @@ def run_decoding(
         started = perf_counter()
         token = decoding.choose(text)
         seconds = perf_counter() - started
-        tokens, piece, finish = processor.process([token])
-        text += tokens
-        yield Step(tokens, 0, 0, draft_seconds=0.0, target_seconds=seconds, text=piece, finish=finish)
+        output = processor.process([token])
+        text += output.tokens
+        finish = output.finish
+        yield Step(
+            output.tokens,
+            0,
+            0,
+            draft_seconds=0.0,
+            target_seconds=seconds,
+            text=output.text,
+            finish=finish,
+            marks=output.marks,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from localspec.core.types import Tokens
@@ -22,11 +22,15 @@ class Detokenizer(Protocol):
 
 
 class Output(NamedTuple):
-    """The tokens that are part of the answer, the text they add, and the finish reason if it ends there."""
+    """The tokens that are part of the answer, the text they add, and the finish reason if it ends there.
+
+    `marks` are the places, in the text of the whole answer, where those of the tokens that are marks begin.
+    """
 
     tokens: tuple[int, ...]
     text: str
     finish: str | None
+    marks: tuple[int, ...] = ()
 
 
 class OutputProcessor:
@@ -34,7 +38,8 @@ class OutputProcessor:
 
     A stop token ends the answer and is one of its tokens, but has no text. A stop string ends the answer
     before the string, wherever token borders lie; the tokens that wrote it are kept. `remaining` is the
-    number of tokens that the answer may still have.
+    number of tokens that the answer may still have. `marks` are tokens, with their texts, whose places are
+    told; the same text in other tokens is no mark.
     """
 
     def __init__(
@@ -43,29 +48,34 @@ class OutputProcessor:
         *,
         stop_tokens: Collection[int] = (),
         stop: Sequence[str] = (),
+        marks: Mapping[int, str] | None = None,
         max_new_tokens: int,
     ) -> None:
         self._detokenizer = detokenizer
         self._stop_tokens = frozenset(stop_tokens)
         self._stop = tuple(stop)
+        self._marks = dict(marks or {})
+        self._places: list[int] = []  # of marks since the last output
         self.remaining = max_new_tokens
+        self._length = 0  # of the text before the held one
         self._held = ""
 
     def process(self, run: Tokens) -> Output:
         """Return the part of `run`, the next accepted tokens, that belongs to the answer."""
-        text = ""
-        for count, token in enumerate(run, 1):
-            more, finish = self._take(token)
-            text += more
-            if finish is not None:
-                return Output(tuple(run[:count]), text, finish)
-        return Output(tuple(run), text, None)
+        text, finish, count = "", None, 0
+        while finish is None and count < len(run):
+            more, finish = self._take(run[count])
+            text, count = text + more, count + 1
+        places, self._places = tuple(self._places), []
+        return Output(tuple(run[:count]), text, finish, places)
 
     def _take(self, token: int) -> tuple[str, str | None]:
         self.remaining -= 1
         if token in self._stop_tokens:
             return self._rest(STOP)
         self._held += self._detokenizer.push(token)
+        if token in self._marks:
+            self._places.append(self._length + len(self._held) - len(self._marks[token]))
         before = self._before_stop()
         if before is not None:
             return before, STOP
@@ -89,6 +99,7 @@ class OutputProcessor:
         keep = max((overlap(self._held, stop) for stop in self._stop), default=0)
         text = self._held[: len(self._held) - keep]
         self._held = self._held[len(text) :]
+        self._length += len(text)
         return text
 
 

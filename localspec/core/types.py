@@ -86,7 +86,7 @@ class Step:
     `tokens` are cut at the first stop; `text` is what they add to the answer in whole characters; `finish`
     is why the answer ends here ("stop", "length"), or None. `draft` holds the guesses and `costs` the
     seconds of each; `draft_seconds` is all time spent on drafting. `proposals` are the candidates of the
-    step in order.
+    step in order. `marks` are the places in the answer's whole text where its tokens that are marks begin.
     """
 
     tokens: tuple[int, ...]
@@ -99,6 +99,7 @@ class Step:
     draft: tuple[Guess, ...] = ()
     costs: tuple[float, ...] = ()
     proposals: tuple[Proposal, ...] = ()
+    marks: tuple[int, ...] = ()
 
 
 def shared_prefix(left: Tokens, right: Tokens) -> int:

@@ -13,7 +13,7 @@ from localspec.errors import UnknownModel, UnsupportedModel
 from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
-from localspec.formats.tokenizer.opening import open_tokenizer
+from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, open_folder
 from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, flag, number, whole
 from localspec.library.manifest import Manifest
 
@@ -32,8 +32,6 @@ SAMPLING = {
     "min_p": float,
     "repetition_penalty": float,
 }
-
-_SPECIAL = ("unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
@@ -88,20 +86,15 @@ class StoredModel:
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer, the same object on every call."""
-        return self._tokenizer
+        return self._opened.tokenizer
 
     def template(self) -> ChatTemplate | None:
         """Return the chat template, None if the model has none."""
         sources = _template_sources(self.folder, self._tokenizer_config)
         if "default" not in sources:
             return None
-        return ChatTemplate(
-            sources["default"],
-            bos=self._text_of("bos_token"),
-            eos=self._text_of("eos_token"),
-            special={name: text for name in _SPECIAL if (text := self._text_of(name))},
-            with_tools=sources.get("tool_use"),
-        )
+        special = self._opened.special
+        return ChatTemplate(sources["default"], special=special, with_tools=sources.get("tool_use"))
 
     def encode_chat(
         self, messages: Messages, tools: Tools | None = None, render: Render | None = None
@@ -114,8 +107,12 @@ class StoredModel:
         template = self.template()
         if template is None:
             text = "\n\n".join(str(message["content"]) for message in messages)
-            return [*self.first_tokens(), *self.tokenizer().encode(text, add_special_tokens=False).ids]
+            return self.encode(text)
         return self._conversation_encoder.encode(render or template.render, messages, tools)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a bare text, with those that begin (BOS) and end every text of the model."""
+        return list(self.tokenizer().encode(text, add_special_tokens=True).ids)
 
     @cached_property
     def _conversation_encoder(self) -> ConversationEncoder:
@@ -138,17 +135,17 @@ class StoredModel:
 
     def stop_tokens(self) -> list[int]:
         """List the tokens that end an answer."""
-        configured = self._generation.get("eos_token_id", self._config.get("eos_token_id"))
-        found = [*(configured if isinstance(configured, list) else [configured]), self._id_of("eos_token")]
+        inner = self._config.get("text_config")
+        own = self._config.get("eos_token_id", inner.get("eos_token_id") if isinstance(inner, dict) else None)
+        configured = self._generation.get("eos_token_id", own)
+        eos = self._opened.special.get("eos_token")
+        found = [*(configured if isinstance(configured, list) else [configured])]
+        found += [self.tokenizer().token_to_id(eos)] if eos is not None else []
         return sorted({token for token in found if type(token) is int and 0 <= token < MAX_TOKENS})
 
     def first_tokens(self) -> list[int]:
         """List the tokens that start every text, usually one or none."""
-        add_bos = self._tokenizer_config.get("add_bos_token")
-        if isinstance(add_bos, bool):
-            token = self._id_of("bos_token")
-            return [token] if add_bos and token is not None else []
-        return list(self.tokenizer().encode("", add_special_tokens=True).ids[:1])
+        return ends_of(self.tokenizer())[0]
 
     def _shape(self) -> Values:
         """Return the values of its config.json, else those of its GGUF file under the same names."""
@@ -158,8 +155,8 @@ class StoredModel:
         return Values(self.folder / file, values)
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return open_tokenizer(self.folder / "tokenizer.json")
+    def _opened(self) -> FolderTokenizer:
+        return open_folder(self.folder)
 
     @cached_property
     def _tokenizer_config(self) -> dict[str, Any]:
@@ -187,16 +184,6 @@ class StoredModel:
             "hidden_size": source.value("embedding_length"),
             "head_dim": source.value("attention.key_length"),
         }
-
-    def _text_of(self, role: str) -> str | None:
-        """Return the text of a special token, which the config gives as a string or an object."""
-        value = self._tokenizer_config.get(role)
-        text = value.get("content") if isinstance(value, dict) else value
-        return text if isinstance(text, str) else None
-
-    def _id_of(self, role: str) -> int | None:
-        text = self._text_of(role)
-        return None if text is None else self.tokenizer().token_to_id(text)
 
 
 def _count(source: Values, key: str) -> int:

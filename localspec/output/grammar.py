@@ -20,6 +20,7 @@ from localspec.output.lark import JSON_STYLE
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
+    from tokenizers import Tokenizer
 
 _GBNF = re.compile(r"^\s*root\s*::=", re.M)
 _LARK = re.compile(r"^\s*start\s*:", re.M)
@@ -84,14 +85,14 @@ class Grammar(Constraint):
 
 
 @functools.lru_cache(maxsize=4)
-def grammar_tokenizer(path: Path, vocab_size: int, stop_tokens: tuple[int, ...]) -> LLTokenizer:
-    """Return llguidance's tokenizer for a `tokenizer.json` and logits of `vocab_size`.
+def grammar_tokenizer(tokenizer: Tokenizer, vocab_size: int, stop_tokens: tuple[int, ...]) -> LLTokenizer:
+    """Return llguidance's form of a tokenizer, for logits of `vocab_size`.
 
     It takes about a second, once a process.
     """
     from llguidance import LLTokenizer
 
-    return LLTokenizer(path.read_text("utf-8"), n_vocab=vocab_size, eos_token=list(stop_tokens))
+    return LLTokenizer(tokenizer.to_str(), n_vocab=vocab_size, eos_token=list(stop_tokens))
 
 
 def from_schema(schema: Any, name: str) -> str:

@@ -22,12 +22,13 @@ class Answer:
     answer, without that of the caller between two steps. `cached_prompt_tokens` of the prompt came from the
     prompt cache on disk. `finish_reason` is "stop", "length" or "interrupted"; `off_reason` says why nothing
     was drafted, None if something was. `reasoning` is what a reasoning model thought, if a chat told it
-    apart.
+    apart. `marks` are the places in the model's whole text of tokens that are marks, as in `Step`.
     """
 
     prompt_tokens: int
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
+    marks: list[int] = field(default_factory=list)
     reasoning: str = ""
     finish_reason: str = "interrupted"
     cached_prompt_tokens: int = 0
@@ -67,7 +68,7 @@ class AnswerStream:
         if self._parser is None:
             pieces = [OutputPiece(step.text)]
         else:
-            pieces = self._parser.push(step.text) + (self._parser.end() if step.finish else [])
+            pieces = self._parser.push(step.text, step.marks) + (self._parser.end() if step.finish else [])
         yield from (piece.text for piece in pieces if piece.text and not piece.is_reasoning)
 
     def finish(self) -> Answer:

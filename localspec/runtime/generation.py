@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
 from localspec.library import compiled_folder
 from localspec.output.grammar import Grammar, grammar_tokenizer
+from localspec.output.reasoning import ThoughtMarks
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
@@ -110,6 +111,7 @@ class Runtime:
         self.draft_spec = draft.spec
         loaded = load(resolution, engines)
         self.tokenizer = loaded.tokenizer
+        self.thought_marks = ThoughtMarks.of(self.tokenizer)
         self.engine = loaded.engines[target]
         self.draft_engine = loaded.engines[draft.load] if draft.load else None
         folder = compiled_folder(self.model.folder)
@@ -194,9 +196,11 @@ class Runtime:
         self.drafter = self._new_drafter()
 
     def encode(self, text: str, *, raw: bool) -> list[int]:
-        """Return the tokens of a text; `raw` puts the model's first tokens (BOS) before it."""
+        """Return the tokens of a text; `raw` adds what begins every text of the model (BOS)."""
+        if raw:
+            return self.model.encode(text)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return [*self.model.first_tokens(), *ids] if raw else ids
+        return ids
 
     def question(self, text: str) -> list[int]:
         """Return the tokens of a conversation's first turn; the bare text without a chat template."""
@@ -212,10 +216,12 @@ class Runtime:
         stop: Sequence[str] = (),
         grammar: str | None = None,
         special: bool = False,
+        marks: Mapping[int, str] | None = None,
     ) -> tuple[Answer, Generator[Step, None, None]]:
         """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
         A `grammar` (output/grammar.py) constrains the answer; `special` shows special tokens in its text.
+        Tokens that are `marks` (with their texts) are shown too, and the steps tell their places.
         Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and
         ContextFull for a prompt that leaves no room for an answer.
         """
@@ -225,9 +231,10 @@ class Runtime:
         left = self.engine.context - len(prompt)
         limit = left if max_tokens is None else min(max_tokens, left)
         processor = OutputProcessor(
-            TextStream(self.tokenizer, shown=special),
+            TextStream(self.tokenizer, shown=special or tuple((marks or {}).values())),
             stop_tokens=self.model.stop_tokens(),
             stop=stop,
+            marks=marks,
             max_new_tokens=limit,
         )
         sampler = Sampler(
@@ -260,9 +267,7 @@ class Runtime:
                 "Leave out the grammar, or `--decoding`",
             )
         ends = tuple(self.model.stop_tokens())
-        return Grammar(
-            grammar, grammar_tokenizer(self.model.folder / "tokenizer.json", self.engine.vocab, ends)
-        )
+        return Grammar(grammar, grammar_tokenizer(self.tokenizer, self.engine.vocab, ends))
 
     def _steps(
         self,
@@ -282,6 +287,7 @@ class Runtime:
                     answer.stats.add(last)
                     answer.token_ids += last.tokens
                     answer.text += last.text
+                    answer.marks += last.marks
                     answer.finish_reason = last.finish or answer.finish_reason
                     answer.seconds += perf_counter() - resumed
                     resumed = perf_counter()

@@ -19,7 +19,7 @@ from localspec.formats.graph import surgery
 from localspec.formats.graph.ir import save
 from localspec.formats.graph.paged import read_stateful
 from localspec.formats.graph.runner import GraphRunner, median_pass_seconds
-from localspec.formats.tokenizer.opening import open_tokenizer
+from localspec.formats.tokenizer.folder import open_folder
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 
@@ -72,7 +72,7 @@ class TrimVocab(BuildStep):
                 f"`tokens` of `trim_vocab` is {self._requested} and the model has {vocab}",
                 "Give fewer, or `all`",
             )
-        tokenizer = open_tokenizer(folder / "tokenizer.json")
+        tokenizer = open_folder(folder).tokenizer
         order = rank_tokens(tokenizer, self._context.target_texts(), vocab)
         if isinstance(self._requested, int):
             return np.sort(order[: self._requested]), {}

@@ -96,7 +96,11 @@ def test_an_answer_is_parsed_into_reasoning_text_and_calls() -> None:
     written = '{"name": "read_file", "arguments": {"path": "a.py"}}'
     text = f"<think>Hm.</think>\nI look.\n<tool_call>\n{written}\n</tool_call>"
     turn = Turn()
-    events = list(parse_turn(iter(text), plugins.part("tool_formats", "qwen").made_by(), turn, False))
+    events = list(
+        parse_turn(
+            [(piece, ()) for piece in text], plugins.part("tool_formats", "qwen").made_by(), turn, False
+        )
+    )
     assert (turn.reasoning, turn.text, turn.calls) == ("Hm.", "I look.\n", [READ])
     assert "".join(one.text for one in events if isinstance(one, TextEvent) and one.is_reasoning) == "Hm."
     message = turn.message()
@@ -111,7 +115,11 @@ def test_a_call_in_progress_is_reported() -> None:
         ' "arguments": {"path": "a.py"}}',
         "</tool_call>",
     ]
-    events = list(parse_turn(iter(pieces), plugins.part("tool_formats", "qwen").made_by(), Turn(), False))
+    events = list(
+        parse_turn(
+            [(piece, ()) for piece in pieces], plugins.part("tool_formats", "qwen").made_by(), Turn(), False
+        )
+    )
     assert events == [
         TextEvent("I look."),
         WaitingEvent(len(pieces[1])),
@@ -122,7 +130,9 @@ def test_a_call_in_progress_is_reported() -> None:
 def test_unfinished_reasoning_is_not_an_answer() -> None:
     turn = Turn()
     events = list(
-        parse_turn(iter(["<think>Hm", ". </th"]), plugins.part("tool_formats", "qwen").made_by(), turn, False)
+        parse_turn(
+            [("<think>Hm", ()), (". </th", ())], plugins.part("tool_formats", "qwen").made_by(), turn, False
+        )
     )
     assert (turn.reasoning, turn.text, turn.calls) == ("Hm. </th", "", [])
     assert all(one.is_reasoning for one in events if isinstance(one, TextEvent))

@@ -81,9 +81,8 @@ TOOLS = {
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    path = letters.saved(tmp_path_factory.mktemp("tokenizer"))
-    return grammar.grammar_tokenizer(path, TOKENIZER.get_vocab_size(), (END,))
+def words() -> Any:
+    return grammar.grammar_tokenizer(TOKENIZER, TOKENIZER.get_vocab_size(), (END,))
 
 
 def drawn(found: Grammar, chance: random.Random) -> str:
@@ -116,7 +115,7 @@ def test_every_call_is_complete_and_matches_its_schema(name: str, words: Any) ->
     for seed in range(CALLS // len(plugins.names("tool_formats"))):
         text = drawn(Grammar(source, words), random.Random(seed))
         turn = Turn()
-        list(parse_turn(iter([text]), tool_format, turn, inside=False))
+        list(parse_turn([(text, ())], tool_format, turn, inside=False))
         assert turn.calls, text
         for call in turn.calls:
             jsonschema.validate(call.arguments, TOOLS[call.name].parameters)

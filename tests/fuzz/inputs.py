@@ -67,6 +67,24 @@ TOKENIZER_CONFIG = {
         {"name": "tool_use", "template": "{{ tools }}"},
     ],
 }
+ADDING = {
+    "tokenizer_class": "LlamaTokenizer",
+    "add_bos_token": True,
+    "add_eos_token": True,
+    "add_prefix_space": False,
+    "split_special_tokens": True,
+    "bos_token": "<|endoftext|>",
+    "eos_token": {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": True},
+    "additional_special_tokens": ["<x>", {"content": "<y>", "special": True}],
+    "extra_special_tokens": {"image_token": "<image>"},
+    "added_tokens_decoder": {"13": {"content": "<z>", "normalized": False, "special": True}},
+}
+SPECIAL_MAP = {
+    "eos_token": {"content": "<|im_end|>", "rstrip": True},
+    "bos_token": "<b>",
+    "additional_special_tokens": ["<x>", {"content": "<y>"}],
+}
+ADDED = {"<b>": 13, "<x>": 99}
 INDEX = {
     "metadata": {"total_size": 8},
     "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"},

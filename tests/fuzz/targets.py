@@ -46,14 +46,15 @@ def read_gguf(folder: Path, data: bytes) -> None:
     from localspec.formats.graph.architecture import of_gguf
     from localspec.formats.graph.weights import GgufWeights
     from localspec.formats.tokenizer import vocabulary
+    from localspec.formats.tokenizer.gguf.tokens import GgufTokens
 
     file = GgufFile.open(file_of(folder, "case.gguf", data))
     _ = file.precision, file.architecture
     weights = GgufWeights(file, offsets=True)
     each_by_itself(
         lambda: vocabulary.from_gguf(file.metadata).encode("abc"),
-        lambda: vocabulary.stop_tokens(file.metadata),
-        lambda: vocabulary.first_tokens(file.metadata),
+        lambda: GgufTokens.read(file.metadata).stops,
+        lambda: GgufTokens.read(file.metadata).first,
         lambda: of_gguf(file),
         *(lambda name=name: weights.vector(name) for name in list(file.tensors)[:20]),
     )
@@ -162,10 +163,27 @@ def read_generation(folder: Path, data: bytes) -> None:
 def read_tokenizer_config(folder: Path, data: bytes) -> None:
     """Read the special tokens and the chat template of a model."""
     file_of(folder, "tokenizer_config.json", data)
+    _read_special(folder)
+
+
+def read_special_map(folder: Path, data: bytes) -> None:
+    """Read the special tokens in special_tokens_map.json."""
+    file_of(folder, "special_tokens_map.json", data)
+    _read_special(folder)
+
+
+def read_added_tokens(folder: Path, data: bytes) -> None:
+    """Read the tokens in added_tokens.json."""
+    file_of(folder, "added_tokens.json", data)
+    _read_special(folder)
+
+
+def _read_special(folder: Path) -> None:
     each_by_itself(
         lambda: stored(folder).template(),
         lambda: stored(folder).first_tokens(),
         lambda: stored(folder).stop_tokens(),
+        lambda: stored(folder).encode("abc"),
     )
 
 
@@ -367,7 +385,9 @@ TARGETS: dict[str, Target] = {
     "index": Target(read_index, texts(inputs.INDEX)),
     "config": Target(read_config, texts(*CONFIGS)),
     "generation": Target(read_generation, texts(inputs.GENERATION)),
-    "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG)),
+    "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG, inputs.ADDING)),
+    "special-tokens": Target(read_special_map, texts(inputs.SPECIAL_MAP)),
+    "added-tokens": Target(read_added_tokens, texts(inputs.ADDED)),
     "tokenizer": Target(read_tokenizer, lambda folder: [inputs.tokenizer()]),
     "listing": Target(read_listing, texts(inputs.LISTING)),
     "answer": Target(read_answer, listings, binary=True),

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import letters
 import numpy as np
 import pytest
 import tiny
 from said import Said
+from tokenizers import Tokenizer
 
 from localspec.errors import BrokenModel, StorageError, UnsupportedModel
 from localspec.library import Library, Silent, storage
-from localspec.library.importing import refusals
+from localspec.library.importing import convert, refusals
+from localspec.library.manifest import Manifest
+from localspec.library.model import StoredModel
 
 ANY = ("openvino", "gguf")
 
@@ -175,13 +181,14 @@ def test_a_folder_of_safetensors_is_read_where_it_lies(home: Library, tmp_path: 
     assert model.files_in("safetensors") is None
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "tekken.json", None])
+@pytest.mark.parametrize("name", ["tokenizer.model", "merges.txt", "tekken.json", None])
 def test_an_older_tokenizer_is_no_damage(home: Library, tmp_path: Path, name: str | None) -> None:
     folder = tmp_path / "hf"
     folder.mkdir()
     tiny.write_folder(tiny.make("llama"), folder)
-    if name:
-        (folder / name).write_bytes(b"{}")
+    for each in {"merges.txt": ("vocab.json", "merges.txt"), None: ()}.get(name, (name,)):
+        (folder / str(each)).write_bytes(b"{}")
+    name = name and name.replace("merges.txt", "vocab.json")
     with pytest.raises(UnsupportedModel if name else BrokenModel, match=name or r"lacks `tokenizer\.json`"):
         home.resolve(str(folder), Silent())
 
@@ -190,3 +197,47 @@ def test_a_gguf_gives_the_kv_bytes_per_token(home: Library, gguf: Path) -> None:
     expected = 2 * 2 * tiny.LAYERS * tiny.KEY_HEADS * tiny.HEAD_WIDTH
     assert home.resolve(str(gguf), Silent(), ("gguf",)).kv_bytes_per_token() == expected
     assert home.resolve(str(gguf), Silent()).kv_bytes_per_token() == expected
+
+
+ENDS = {  # by what the configs say: config.json has 5 unless it is the one
+    "generation_config.json": ({"eos_token_id": [300, 7]}, [7, 300]),
+    "no ids in generation_config.json": ({"eos_token_id": None}, []),
+    "config.json": ({"eos_token_id": 7}, [7]),
+    "an inner config": ({"text_config": {"eos_token_id": [8]}}, [8]),
+    "ids that are none": ({"eos_token_id": [-1, "a", True, 7.5]}, []),
+}
+
+
+def stored(folder: Path) -> StoredModel:
+    return StoredModel("m", folder, Manifest(name="m", source="file:m"))
+
+
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("eos", ["<|endoftext|>", {"__type": "AddedToken", "content": "<|endoftext|>"}, None])
+def test_stop_tokens_come_from_every_config(name: str, eos: Any, tmp_path: Path) -> None:
+    said, expected = ENDS[name]
+    letters.byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text('{"eos_token_id": 5}')
+    file = "generation_config.json" if "generation" in name else "config.json"
+    (tmp_path / file).write_text(json.dumps(said))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
+    assert stored(tmp_path).stop_tokens() == sorted({*expected, *([300] if eos else [])})
+
+
+def test_a_folder_is_imported_with_its_added_tokens(tmp_path: Path) -> None:
+    """The library's tokenizer.json is complete, for programs that read nothing else."""
+    source, into = tmp_path / "hf", tmp_path / "into"
+    for folder in (source, into):
+        folder.mkdir()
+    letters.byte_level().save(str(source / "tokenizer.json"))
+    (source / "config.json").write_text('{"model_type": "smollm3"}')
+    (source / "added_tokens.json").write_text('{"<|im_end|>": 301, "<|im_start|>": 302}')
+    (source / "special_tokens_map.json").write_text('{"eos_token": "<|im_end|>"}')
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (source / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    convert.from_folder(source, into)
+    model = stored(into)
+    tokens = [302, model.tokenizer().token_to_id("the"), 301]
+    assert model.stop_tokens() == [301]
+    assert model.encode("<|im_start|>the<|im_end|>") == tokens
+    assert Tokenizer.from_file(str(into / "tokenizer.json")).encode("<|im_start|>the<|im_end|>").ids == tokens

@@ -31,9 +31,8 @@ TOOLS = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    path = letters.saved(tmp_path_factory.mktemp("tokenizer"))
-    return grammar.grammar_tokenizer(path, TOKENIZER.get_vocab_size() + 3, (END,))
+def tokenizer() -> Any:
+    return grammar.grammar_tokenizer(TOKENIZER, TOKENIZER.get_vocab_size() + 3, (END,))
 
 
 def encoded(text: str) -> list[int]:

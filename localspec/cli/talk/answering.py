@@ -76,7 +76,7 @@ def show(talk: Talk, current: Answer, steps: Generator[Step, None, None]) -> Non
             for step in shown:
                 talk.steps.append(step)
                 if (now := monotonic()) > due:
-                    talk.save(current.text)
+                    talk.save(current)
                     due = monotonic() + max(SAVE_INTERVAL, SAVE_COST_FACTOR * (monotonic() - now))
     except KeyboardInterrupt:
         pass

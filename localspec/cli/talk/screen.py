@@ -81,7 +81,7 @@ def stream(
         waiting.show("Reading")
         with closing(steps):
             for step in steps:
-                for part in thinking.push(step.text) if thinking else [OutputPiece(step.text)]:
+                for part in thinking.push(step.text, step.marks) if thinking else [OutputPiece(step.text)]:
                     if part.is_reasoning and not out.thoughts:
                         waiting.show("Thinking")
                         continue

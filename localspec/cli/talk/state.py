@@ -37,11 +37,13 @@ class Talk:
     saving: bool = True
     over: bool = False
 
-    def save(self, partial: str = "") -> None:
+    def save(self, partial: Answer | None = None) -> None:
         """Save the conversation with a `partial` answer; if that fails, say so and stop saving."""
         if not self.saving:
             return
-        messages = [*self.chat.messages, *([self.chat.message(partial)] if partial else [])]
+        messages = list(self.chat.messages)
+        if partial is not None and partial.text:
+            messages.append(self.chat.message(partial.text, partial.marks))
         try:
             name = self.name or self.sessions.begin(self.model)
             self.name = self.sessions.write(name, self.model, messages)

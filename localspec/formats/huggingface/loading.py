@@ -39,7 +39,7 @@ def load(path: Path, device: Any, dtype: Any) -> Any:
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     stamps = tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
     key = (path.resolve(), stamps, str(device), str(dtype))
-    with _loading, _silenced():
+    with _loading, silenced():
         model = _loaded.get(key)
         if model is None:
             model = _load(path, dtype)
@@ -57,7 +57,7 @@ def load_trainable(path: Path, device: Any, kept: Sequence[int] | None = None) -
     """
     import torch
 
-    with _silenced():
+    with silenced():
         model = _load(path, torch.float32)
     if kept is not None:
         _keep_layers(path, model, kept)
@@ -83,7 +83,7 @@ def _keep_layers(path: Path, model: Any, kept: Sequence[int]) -> None:
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Keep transformers and torch from writing to stderr."""
     from transformers.utils import logging
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from localspec.errors import BrokenModel, LocalspecError, printable
+from localspec.errors import BrokenModel, LocalspecError, UnsupportedModel, printable
 from localspec.formats.files import read_text
 from localspec.formats.values import MAX_TOKENS
 
@@ -21,7 +22,8 @@ HINT = "Download the model again"
 def open_tokenizer(path: Path) -> Tokenizer:
     """Return the tokenizer of a tokenizer.json, which neither cuts nor pads a text, whatever the file says.
 
-    Raises BrokenModel for a file that is none, or whose parts do not go together.
+    Raises BrokenModel for a file that is none, or whose parts do not go together, and UnsupportedModel for a
+    decoder that cuts the end of a text, which cannot stream.
     """
     from tokenizers import Tokenizer
 
@@ -32,7 +34,18 @@ def open_tokenizer(path: Path) -> Tokenizer:
         tokenizer.no_padding()
         for text in ("", "a", UNKNOWN):  # a part that refers to a missing token fails only now
             tokenizer.encode(text)
+        if _cuts_ends(None if tokenizer.decoder is None else json.loads(tokenizer.decoder.__getstate__())):
+            raise UnsupportedModel(f"The decoder of `{path}` cuts the end of a text", "Use another model")
         return tokenizer
+
+
+def _cuts_ends(state: Any) -> bool:
+    """Return whether a decoder strips a text at its end, on which the library may panic besides."""
+    if isinstance(state, list):
+        return any(map(_cuts_ends, state))
+    if not isinstance(state, dict):
+        return False
+    return bool(state.get("type") == "Strip" and state.get("stop")) or any(map(_cuts_ends, state.values()))
 
 
 def vocabulary_of(tokenizer: Tokenizer, name: str) -> dict[str, int]:

@@ -21,7 +21,7 @@ SPACE = "\u2581"  # SentencePiece's space
 # The names of tokens that end a turn; they are preferred to those that end a whole text.
 _TURN = re.compile(r"im_end|eot_id|end_of_turn|end_of_utterance|<\|end\|>|EOT", re.IGNORECASE)
 _MARKS = re.compile(b"(%c[^%c]*%c)" % (MARK, MARK, MARK))
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _byte_alphabet() -> dict[int, str]:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch, printable
 from localspec.formats.files import read_json, read_text
-from localspec.formats.tokenizer.opening import open_tokenizer, tokenizer_errors, vocabulary_of
+from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, framing, open_folder
+from localspec.formats.tokenizer.gguf import sentencepiece
+from localspec.formats.tokenizer.gguf.tokens import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, GgufTokens
+from localspec.formats.tokenizer.opening import tokenizer_errors, vocabulary_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -45,49 +48,36 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
 # With these a word of the vocabulary is one token, regardless of the merges (`ignore_merges`).
 WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3"})
 
-# ggml's token types.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
-
-# The texts of tokens that end a turn: llama.cpp's end-of-generation set.
-TURN_ENDS = {
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|return|>",
-    "<|call|>",
-    "<end_of_turn>",
-    "<end_of_utterance>",
-    "<eos>",
-    "</s>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "[EOS]",
-    "<｜end▁of▁sentence｜>",
-}
-
 
 def from_gguf(metadata: Metadata) -> Tokenizer:
     """Build the tokenizer of a GGUF file, with the same ids as llama.cpp.
 
-    Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer, and BrokenModel for an
-    inconsistent vocabulary.
+    Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer or SentencePiece's BPE, and
+    BrokenModel for an inconsistent vocabulary.
     """
+    if metadata.get("tokenizer.ggml.model") == "llama":
+        tokens = GgufTokens.read(metadata)
+        with tokenizer_errors("The vocabulary"):
+            tokenizer = sentencepiece.from_gguf(tokens)
+    else:
+        pre = _pre_tokenizer_name(metadata)
+        tokens, merges = GgufTokens.read(metadata), _merges(metadata)
+        with tokenizer_errors("The vocabulary"):
+            tokenizer = _byte_level(tokens, merges, pre)
+    with tokenizer_errors("The vocabulary"):
+        _add_special_tokens(tokenizer, tokens)
+        first, last = ([tokens.texts[token] for token in ends] for ends in (tokens.first, tokens.last))
+        if first or last:
+            tokenizer.post_processor = framing(tokenizer, first, last)
+    return tokenizer
+
+
+def _byte_level(tokens: GgufTokens, merges: list[tuple[str, str]], pre: str) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models
 
-    pre = _pre_tokenizer_name(metadata)
-    texts, kinds = _tokens(metadata)
-    vocabulary = {text: token for token, text in enumerate(texts)}
-    merges = _merges(metadata)
-    with tokenizer_errors("The vocabulary"):
-        model = models.BPE(vocabulary, merges, ignore_merges=pre in WHOLE_WORDS)
-        tokenizer = Tokenizer(model)
-        tokenizer.pre_tokenizer = _pre_tokenizer(PRE_TOKENIZERS[pre])
-        tokenizer.decoder = decoders.ByteLevel()
-        _add_special_tokens(tokenizer, texts, kinds)
+    tokenizer = Tokenizer(models.BPE(tokens.ids, merges, ignore_merges=pre in WHOLE_WORDS))
+    tokenizer.pre_tokenizer = _pre_tokenizer(PRE_TOKENIZERS[pre])
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
@@ -96,7 +86,8 @@ def to_gguf(folder: Path, size: int) -> dict[str, Any]:
 
     Raises UnsupportedModel unless it is byte-level BPE with a known pre-tokenizer.
     """
-    tokenizer, name = open_tokenizer(folder / "tokenizer.json"), f"`{folder / 'tokenizer.json'}`"
+    opened, name = open_folder(folder), f"`{folder / 'tokenizer.json'}`"
+    tokenizer = opened.tokenizer
     texts = {token: text for text, token in vocabulary_of(tokenizer, name).items()}
     with tokenizer_errors(name):
         config = json.loads(tokenizer.to_str())
@@ -116,7 +107,7 @@ def to_gguf(folder: Path, size: int) -> dict[str, Any]:
         "token_type": [added.get(token, NORMAL if token in texts else UNUSED) for token in range(size)],
         "merges": merges,
     }
-    return {f"tokenizer.ggml.{key}": value for key, value in values.items()} | _roles(folder, tokenizer)
+    return {f"tokenizer.ggml.{key}": value for key, value in values.items()} | _roles(folder, opened)
 
 
 def _matching_name(pre_tokenizer: Any, whole_words: bool) -> str:
@@ -144,17 +135,24 @@ def _patterns(step: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(kind),)
 
 
-def _roles(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the GGUF metadata of the special tokens in tokenizer_config.json and of the chat template."""
+def _roles(folder: Path, opened: FolderTokenizer) -> dict[str, Any]:
+    """Return the GGUF metadata of a folder's special tokens and of its chat template."""
     file = folder / "tokenizer_config.json"
     config = read_json(file) if file.is_file() else {}
-    roles: dict[str, Any] = {"tokenizer.ggml.add_bos_token": bool(config.get("add_bos_token", False))}
-    for name, role in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-        value = config.get(f"{name}_token")
-        text = value.get("content") if isinstance(value, dict) else value
-        token = tokenizer.token_to_id(text) if isinstance(text, str) else None
-        if token is not None:
-            roles[f"tokenizer.ggml.{role}_token_id"] = token
+    tokens = {
+        role: opened.tokenizer.token_to_id(opened.special[f"{name}_token"])
+        for name, role in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
+        if f"{name}_token" in opened.special
+    }
+    roles: dict[str, Any] = {f"{role}_token_id": token for role, token in tokens.items() if token is not None}
+    first, last = ends_of(opened.tokenizer)
+    for name, role, ends in (("add_bos_token", "bos", first), ("add_eos_token", "eos", last)):
+        if len(ends) > 1 or (ends and role in tokens and ends != [tokens[role]]):
+            raise UnsupportedModel("A GGUF file cannot name the tokens around every text of this model")
+        roles[name] = bool(ends)
+        if ends:
+            roles[f"{role}_token_id"] = ends[0]
+    roles = {f"tokenizer.ggml.{name}": value for name, value in roles.items()}
     template = folder / "chat_template.jinja"
     text = read_text(template) if template.is_file() else config.get("chat_template")
     return roles | ({"tokenizer.chat_template": text} if isinstance(text, str) else {})
@@ -166,7 +164,7 @@ def _pre_tokenizer_name(metadata: Metadata) -> str:
     if model != "gpt2":
         raise UnsupportedModel(
             f"Tokenizers of type `{printable(str(model))}` cannot be read from GGUF yet, "
-            "only byte-level BPE (`gpt2`)",
+            "only BPE (`gpt2` and `llama`)",
             "Use the model's Hugging Face repository, which has a tokenizer.json",
         )
     pre = metadata.get("tokenizer.ggml.pre")
@@ -176,18 +174,6 @@ def _pre_tokenizer_name(metadata: Metadata) -> str:
             "Use the model's Hugging Face repository, which has a tokenizer.json",
         )
     return pre
-
-
-def _tokens(metadata: Metadata) -> tuple[list[str], list[int]]:
-    texts = metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(texts, list) or not texts or not isinstance(texts[0], str):
-        raise BrokenModel("The file has no list of tokens", "Download the model again")
-    kinds = metadata.get("tokenizer.ggml.token_type")
-    if not isinstance(kinds, list) or not all(type(kind) is int for kind in kinds):
-        return texts, [NORMAL] * len(texts)
-    if len(kinds) != len(texts):
-        raise BrokenModel(f"The vocabulary has {len(texts)} tokens and {len(kinds)} token types")
-    return texts, kinds
 
 
 def _merges(metadata: Metadata) -> list[tuple[str, str]]:
@@ -206,36 +192,20 @@ def _pre_tokenizer(patterns: tuple[str, ...]) -> Any:
     return pre_tokenizers.Sequence([*splits, to_bytes])
 
 
-def _add_special_tokens(tokenizer: Tokenizer, texts: list[str], kinds: list[int]) -> None:
+def _add_special_tokens(tokenizer: Tokenizer, tokens: GgufTokens) -> None:
     """Match control and user-defined tokens by their whole text, before the pre-tokenizer."""
     from tokenizers import AddedToken
 
-    pairs = list(zip(texts, kinds, strict=True))
-    control = [text for text, kind in pairs if text and kind in (UNKNOWN, CONTROL)]
-    defined = [text for text, kind in pairs if text and kind == USER_DEFINED]
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in control])
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in defined])
-
-
-def stop_tokens(metadata: Metadata) -> list[int]:
-    """List the tokens that end an answer: the file's eos, eot and eom, and control tokens of TURN_ENDS."""
-    texts, kinds = _tokens(metadata)
-    declared = [metadata.get(f"tokenizer.ggml.{role}_token_id") for role in ("eos", "eot", "eom")]
-    stops = {token for token in declared if type(token) is int and 0 <= token < len(texts)}
-    # Qwen's vocabulary has an ordinary `</s>`, which occurs in HTML: only control tokens count.
-    special = (CONTROL, USER_DEFINED)
-    stops |= {token for token, text in enumerate(texts) if text in TURN_ENDS and kinds[token] in special}
-    texts_of_stops = {texts[token] for token in stops}
-    if {"<|return|>", "<|call|>"} <= texts_of_stops:  # gpt-oss: <|end|> ends only one of its channels
-        stops = {token for token in stops if texts[token] != "<|end|>"}
-    return sorted(stops)
-
-
-def first_tokens(metadata: Metadata) -> list[int]:
-    """List the tokens that begin every text: the bos token if the file adds one."""
-    add_bos = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
-    token = metadata.get("tokenizer.ggml.bos_token_id")
-    return [token] if add_bos is True and type(token) is int else []
+    pairs = list(zip(tokens.texts, tokens.kinds, strict=True))
+    control = [text for text, kind in pairs if kind in (UNKNOWN, CONTROL)]
+    defined = [text for text, kind in pairs if kind == USER_DEFINED]
+    strips = sentencepiece.stripping(tokens)
+    tokenizer.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False, rstrip=text in strips) for text in control]
+    )
+    tokenizer.add_tokens(
+        [AddedToken(text, special=False, normalized=False, rstrip=text in strips) for text in defined]
+    )
 
 
 def first_difference(target: Tokenizer, draft: Tokenizer) -> tuple[int, str, str] | None:

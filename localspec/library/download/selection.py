@@ -22,9 +22,19 @@ _CONFIGS = {
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
     INDEX,
+}
+# Downloaded too where a repository has no tokenizer.json: what one can be made from.
+_VOCABULARIES = {
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
 }
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 
@@ -54,7 +64,8 @@ def choose(source: Source, files: Iterable[RepoFile], format: str = "") -> FileS
         return FileSelection("gguf", (_preferred(source, ggufs),))
     weights = [name for name in names if re.fullmatch(r"(?!consolidated)[^/]+\.safetensors", name)]
     if format in ("", "safetensors") and weights:
-        return FileSelection("safetensors", (*weights, *configs))
+        older = [name for name in names if name in _VOCABULARIES and "tokenizer.json" not in names]
+        return FileSelection("safetensors", (*weights, *configs, *older))
     raise UnsupportedModel(
         f"`{source}` holds no {format or 'OpenVINO, GGUF or safetensors'} model", "Choose another repository"
     )

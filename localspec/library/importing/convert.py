@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import BrokenModel, ModelError, UnsupportedModel
 from localspec.formats.files import read_json
-from localspec.formats.tokenizer import vocabulary
+from localspec.formats.tokenizer import conversion, folder, vocabulary
+from localspec.formats.tokenizer.gguf.tokens import GgufTokens
 from localspec.library.model import write_json
 from localspec.library.progress import Progress
 
@@ -18,12 +18,12 @@ COPIED = (
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "generation_config.json",
     "chat_template.jinja",
     "chat_template.json",
 )
-
-OLDER_TOKENIZERS = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
 
 TEMPLATE = "tokenizer.chat_template"
 TOOLS_TEMPLATE = f"{TEMPLATE}.tool_use"
@@ -61,23 +61,13 @@ def from_folder(path: Path, into: Path) -> Facts:
 
     source = SafetensorsFolder.open(path)
     if not (path / "tokenizer.json").is_file():
-        raise _no_tokenizer(path)
+        conversion.write_fast(path, into)
     for name in COPIED:
         if (path / name).is_file():
             shutil.copyfile(path / name, into / name)
+    folder.write_complete(into)
     context = source.value("max_position_embeddings", 0)
     return _facts(path, source.architecture, context, "")
-
-
-def _no_tokenizer(path: Path) -> ModelError:
-    """Return the error of a folder without tokenizer.json: sound if its tokenizer has an older form."""
-    older = next((name for name in OLDER_TOKENIZERS if (path / name).is_file()), None)
-    if older is None:
-        return BrokenModel(f"`{path}` lacks `tokenizer.json`", "Download the whole folder")
-    return UnsupportedModel(
-        f"`{path}` has its tokenizer as `{older}`, not as `tokenizer.json`",
-        "Convert it with transformers: `AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)`",
-    )
 
 
 def write_graph(path: Path, into: Path, progress: Progress) -> Facts:
@@ -112,18 +102,19 @@ def _facts(path: Path, architecture: str, context: Any, precision: str) -> Facts
 
 def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tokenizer_config.json with a GGUF's special tokens and chat templates."""
-    tokens = metadata["tokenizer.ggml.tokens"]
+    tokens = GgufTokens.read(metadata)
     roles = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     config: dict[str, Any] = {
         # With a model-specific class transformers 5 would ignore the pre-tokenizer of tokenizer.json.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "add_bos_token": bool(vocabulary.first_tokens(metadata)),
+        "add_bos_token": bool(tokens.first),
+        "add_eos_token": bool(tokens.last),
     }
     for role, name in roles.items():
-        token = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if type(token) is int and 0 <= token < len(tokens):
-            config[role] = tokens[token]
+        token = tokens.role(name)
+        if token is not None:
+            config[role] = tokens.texts[token]
     if TOOLS_TEMPLATE in metadata:  # chat_template.jinja holds one template only
         named = {"default": metadata.get(TEMPLATE, ""), "tool_use": metadata[TOOLS_TEMPLATE]}
         config["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
@@ -132,7 +123,7 @@ def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a generation_config.json with a GGUF's stop tokens and sampling defaults."""
-    config: dict[str, Any] = {"eos_token_id": vocabulary.stop_tokens(metadata)}
+    config: dict[str, Any] = {"eos_token_id": GgufTokens.read(metadata).stops}
     for key, name in _SAMPLING.items():
         if isinstance(metadata.get(key), (int, float)):
             config[name] = metadata[key]

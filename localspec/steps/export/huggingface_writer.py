@@ -13,7 +13,14 @@ from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph import architecture
 from localspec.formats.graph.rope import rope_of
 
-CONFIGS = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+CONFIGS = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
 LLAMA3 = {  # the RoPE scaling of Llama 3.1 and 3.2, with the factors 8 and 32
     "rope_type": "llama3",
     "low_freq_factor": 1.0,

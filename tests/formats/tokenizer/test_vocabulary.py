@@ -11,6 +11,7 @@ import models
 from localspec.errors import BrokenModel, UnsupportedModel, VocabularyMismatch
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.tokenizer import vocabulary
+from localspec.formats.tokenizer.gguf.tokens import GgufTokens
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -31,6 +32,14 @@ def pairs(name: str) -> list[tuple[str, list[int]]]:
     return found
 
 
+def stops(metadata: dict[str, Any]) -> list[int]:
+    return GgufTokens.read(metadata).stops
+
+
+def first(metadata: dict[str, Any]) -> list[int]:
+    return GgufTokens.read(metadata).first
+
+
 def check(tokenizer: Tokenizer, expected: list[tuple[str, list[int]]]) -> None:
     assert len(expected) >= 100
     for text, ids in expected:
@@ -45,8 +54,8 @@ def of_smollm2(smollm2: Path) -> dict[str, Any]:
 
 def test_smollm2_gives_llama_cpps_ids(of_smollm2: dict[str, Any]) -> None:
     check(vocabulary.from_gguf(of_smollm2), pairs("tokens_smollm2.json"))
-    assert vocabulary.stop_tokens(of_smollm2) == [0, 2]
-    assert vocabulary.first_tokens(of_smollm2) == []
+    assert stops(of_smollm2) == [0, 2, 4]  # <reponame> begins another file
+    assert first(of_smollm2) == []
 
 
 def test_a_saved_tokenizer_is_the_same(of_smollm2: dict[str, Any], tmp_path: Path) -> None:
@@ -73,7 +82,7 @@ def test_qwen2_gives_llama_cpps_ids() -> None:
     metadata = GgufFile.open(path).metadata
     check(vocabulary.from_gguf(metadata), pairs("tokens_qwen2.json"))
     # Its ordinary token `</s>` is what people write in HTML, and ends nothing.
-    assert vocabulary.stop_tokens(metadata) == [151643, 151645]
+    assert stops(metadata) == [151643, 151645, 151662, 151663, 151664]
 
 
 def test_some_rules_prefer_whole_words_to_merges() -> None:
@@ -89,22 +98,25 @@ def test_control_and_user_defined_tokens_stand_for_their_text() -> None:
 
 
 def test_stop_tokens() -> None:
-    assert vocabulary.stop_tokens(TINY) == [6, 7]
-    assert vocabulary.stop_tokens({**TINY, "tokenizer.ggml.eot_token_id": 5}) == [5, 6, 7]
-    assert vocabulary.stop_tokens({**TINY, "tokenizer.ggml.eos_token_id": 99}) == [6, 7]
+    assert stops(TINY) == [6, 7]
+    assert stops({**TINY, "tokenizer.ggml.eot_token_id": 5}) == [5, 6, 7]
+    assert stops({**TINY, "tokenizer.ggml.eos_token_id": 99}) == [6, 7]
 
 
 def test_the_bos_token_is_added_only_if_configured() -> None:
-    assert vocabulary.first_tokens({**TINY, "tokenizer.ggml.add_bos_token": False}) == []
-    assert vocabulary.first_tokens({**TINY, "tokenizer.ggml.add_bos_token": True}) == [5]
-    assert vocabulary.first_tokens(TINY) == [5]  # llama.cpp adds it for Llama 3 when the file is silent
-    assert vocabulary.first_tokens({**TINY, "tokenizer.ggml.pre": "qwen2"}) == []
+    assert first({**TINY, "tokenizer.ggml.add_bos_token": False}) == []
+    assert first({**TINY, "tokenizer.ggml.add_bos_token": True}) == [5]
+    assert first(TINY) == [5]  # llama.cpp adds it for Llama 3 when the file is silent
+    assert first({**TINY, "tokenizer.ggml.pre": "qwen2"}) == []
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "llama"}, "Tokenizers of type `llama` cannot be read"),
+        ({"tokenizer.ggml.model": "llama"}, "has no tokens of bytes"),
+        ({"tokenizer.ggml.model": "bert"}, "Tokenizers of type `bert` cannot be read"),
+        ({"tokenizer.ggml.model": "t5"}, "Tokenizers of type `t5` cannot be read"),
+        ({"tokenizer.ggml.model": "rwkv"}, "Tokenizers of type `rwkv` cannot be read"),
         ({"tokenizer.ggml.model": None}, "Tokenizers of type `None` cannot be read"),
         ({"tokenizer.ggml.pre": "viking"}, "Unknown pre-tokenizer `viking`"),
         ({"tokenizer.ggml.pre": None}, "Unknown pre-tokenizer `None`"),

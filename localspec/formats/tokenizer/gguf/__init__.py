@@ -1,0 +1,1 @@
+"""Vocabularies of GGUF files."""
