@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import UnknownModel, UnsupportedModel
+from localspec.errors import PromptError, UnknownModel, UnsupportedModel
 from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
@@ -102,8 +102,9 @@ class StoredModel:
         """Return the prompt tokens for the next reply; without a chat template, the plain texts joined.
 
         `render` replaces the chat template's own rendering. The text of special tokens in messages and tools
-        stays text.
+        stays text. Raises PromptError for half a character, a lone surrogate.
         """
+        _check_characters(messages, tools)
         template = self.template()
         if template is None:
             text = "\n\n".join(str(message["content"]) for message in messages)
@@ -111,7 +112,11 @@ class StoredModel:
         return self._conversation_encoder.encode(render or template.render, messages, tools)
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a bare text, with those that begin (BOS) and end every text of the model."""
+        """Return the tokens of a bare text, with those that begin (BOS) and end every text of the model.
+
+        Raises PromptError for half a character, a lone surrogate.
+        """
+        _check_characters(text)
         return list(self.tokenizer().encode(text, add_special_tokens=True).ids)
 
     @cached_property
@@ -199,6 +204,15 @@ def _most(heads: Any) -> Any:
 
 def _optional(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
+
+
+def _check_characters(*values: Any) -> None:
+    """Raise PromptError if texts in values of JSON hold a lone surrogate, which no tokenizer takes."""
+    try:
+        json.dumps(values, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise PromptError(f"The prompt holds `{half}`, half a character", "Check where it comes from") from None
 
 
 def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:

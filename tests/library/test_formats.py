@@ -13,7 +13,7 @@ import tiny
 from said import Said
 from tokenizers import Tokenizer
 
-from localspec.errors import BrokenModel, StorageError, UnsupportedModel
+from localspec.errors import BrokenModel, PromptError, StorageError, UnsupportedModel
 from localspec.library import Library, Silent, storage
 from localspec.library.importing import convert, refusals
 from localspec.library.manifest import Manifest
@@ -241,3 +241,11 @@ def test_a_folder_is_imported_with_its_added_tokens(tmp_path: Path) -> None:
     assert model.stop_tokens() == [301]
     assert model.encode("<|im_start|>the<|im_end|>") == tokens
     assert Tokenizer.from_file(str(into / "tokenizer.json")).encode("<|im_start|>the<|im_end|>").ids == tokens
+
+
+@pytest.mark.parametrize("content", ["a\udce9", "\ud83d", "\udcff"])
+def test_half_a_character_is_an_error_of_the_prompt(home: Library, gguf: Path, content: str) -> None:
+    model = home.resolve(str(gguf), Silent(), ("gguf",))
+    for encode in (model.encode, lambda text: model.encode_chat([{"role": "user", "content": text}])):
+        with pytest.raises(PromptError, match="half a character"):
+            encode(content)
