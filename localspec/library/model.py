@@ -212,7 +212,7 @@ def _check_characters(*values: Any) -> None:
         json.dumps(values, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
-        raise PromptError(f"The prompt holds `{half}`, half a character", "Check where it comes from") from None
+        raise PromptError(f"The prompt holds half a character, `{half}`", "Check its source") from None
 
 
 def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:

@@ -243,7 +243,7 @@ def test_a_folder_is_imported_with_its_added_tokens(tmp_path: Path) -> None:
     assert Tokenizer.from_file(str(into / "tokenizer.json")).encode("<|im_start|>the<|im_end|>").ids == tokens
 
 
-@pytest.mark.parametrize("content", ["a\udce9", "\ud83d", "\udcff"])
+@pytest.mark.parametrize("content", ["a\udce9", "\ud83d"])
 def test_half_a_character_is_an_error_of_the_prompt(home: Library, gguf: Path, content: str) -> None:
     model = home.resolve(str(gguf), Silent(), ("gguf",))
     for encode in (model.encode, lambda text: model.encode_chat([{"role": "user", "content": text}])):
