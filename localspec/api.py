@@ -32,6 +32,7 @@ class GenerateOptions(TypedDict, total=False):
     `presence_penalty` and `frequency_penalty` are as in transformers. `seed` repeats a sampled answer. `stop`
     are texts that end the answer. `json_schema` (a dict) or `grammar` (Lark or GBNF) constrains it. `system`
     is the system prompt, `think` switches a reasoning model's thinking, `raw` leaves out the chat template.
+    An answer that repeats one passage without end is ended unless `loop_guard` is false.
     """
 
     max_new_tokens: int | None
@@ -48,6 +49,7 @@ class GenerateOptions(TypedDict, total=False):
     grammar: str
     system: str
     think: bool
+    loop_guard: bool
     raw: bool
 
 
@@ -131,6 +133,7 @@ class Model:
             stop=options.get("stop", ()),
             grammar=_constraint(options),
             thinking=options.get("think"),
+            loop_guard=options.get("loop_guard", True),
         )
 
     def close(self) -> None:

@@ -40,7 +40,8 @@ class Chat:
     """A conversation. The runtime's cursor reads the common beginning of its turns once.
 
     A model without a chat template continues the text of the turns, as with `raw`, and `note` says so.
-    `thinking` sets `enable_thinking` in a template that has it; None leaves it to the template.
+    `thinking` sets `enable_thinking` in a template that has it; None leaves it to the template. An answer
+    that repeats one passage without end is ended, unless `loop_guard` is false.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Chat:
         stop: Sequence[str] = (),
         grammar: str | None = None,
         thinking: bool | None = None,
+        loop_guard: bool = True,
     ) -> None:
         self.messages: list[Message] = []
         self.sampling = sampling
@@ -62,6 +64,7 @@ class Chat:
         self.max_tokens = max_tokens
         self.stop = stop
         self.grammar = grammar
+        self.loop_guard = loop_guard
         self._asked_raw = raw
         self._thinking: bool | None = None
         self.begins_in_thought = False  # the last answer, as some templates make it
@@ -264,6 +267,7 @@ class Chat:
             stop=self.stop,
             grammar=grammar,
             marks=self.runtime.thought_marks.tokens if self._tells_thoughts else None,
+            loop_guard=self.loop_guard,
         )
 
     def _kept(self, answer: Answer, steps: Generator[Step, None, None]) -> Generator[Step, None, None]:

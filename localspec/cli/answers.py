@@ -6,6 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli import console
+from localspec.core.stop import LENGTH, REPEATING
+
+ONE_ANSWER = 4096  # tokens at most of an answer outside a conversation, unless the user says otherwise
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
@@ -26,7 +29,11 @@ def report(answer: Answer, chat: Chat, stats: bool) -> None:
     runtime = chat.runtime
     if answer.context_full:
         console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")
-    if chat.grammar and answer.finish_reason == "length":
+    if answer.finish_reason == REPEATING:
+        console.say("The answer ends here: it repeats one passage; `--no-loop-guard` lets it go on")
+    elif answer.finish_reason == LENGTH and chat.max_tokens == ONE_ANSWER and not answer.context_full:
+        console.say(f"The answer ends here: it has {ONE_ANSWER:,} tokens; `--max-tokens` allows more")
+    if chat.grammar and answer.finish_reason in (LENGTH, REPEATING):
         hint = "" if answer.context_full else "; raise `--max-tokens`"
         console.say(f"The answer is cut off, so it does not match its schema or grammar{hint}")
     if runtime.drafter.note:

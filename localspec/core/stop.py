@@ -1,14 +1,15 @@
-"""The end of an answer (stop tokens, stop strings, token limit), and its text in whole characters."""
+"""The end of an answer (stop tokens, stop strings, limit, repetition), and its text in whole characters."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from localspec.core.types import Tokens
 
 STOP = "stop"
 LENGTH = "length"
+REPEATING = "repeating"
 
 
 class Detokenizer(Protocol):
@@ -39,7 +40,8 @@ class OutputProcessor:
     A stop token ends the answer and is one of its tokens, but has no text. A stop string ends the answer
     before the string, wherever token borders lie; the tokens that wrote it are kept. `remaining` is the
     number of tokens that the answer may still have. `marks` are tokens, with their texts, whose places are
-    told; the same text in other tokens is no mark.
+    told; the same text in other tokens is no mark. `repeats` is called with each token, and ends the answer
+    behind it by returning true.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class OutputProcessor:
         stop_tokens: Collection[int] = (),
         stop: Sequence[str] = (),
         marks: Mapping[int, str] | None = None,
+        repeats: Callable[[int], bool] | None = None,
         max_new_tokens: int,
     ) -> None:
         self._detokenizer = detokenizer
         self._stop_tokens = frozenset(stop_tokens)
         self._stop = tuple(stop)
         self._marks = dict(marks or {})
+        self._repeats = repeats
         self._places: list[int] = []  # of marks since the last output
         self.remaining = max_new_tokens
         self._length = 0  # of the text before the held one
@@ -81,6 +85,8 @@ class OutputProcessor:
             return before, STOP
         if self.remaining <= 0:
             return self._rest(LENGTH)
+        if self._repeats and self._repeats(token):
+            return self._rest(REPEATING)
         return self._release(), None
 
     def _rest(self, finish: str) -> tuple[str, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from localspec.core.types import Tokens
-
 PERIOD = 512  # tokens of a passage at most
 TIMES = 6  # a passage must come again this often,
 LENGTH = 1024  # and its repetitions must have this many tokens: what a user asks for may repeat, too
@@ -30,7 +28,3 @@ class Repetition:
         self._recent[1:] = self._recent[:-1]
         self._recent[0] = token
         return bool((self._repeated >= self._enough).any())
-
-    def first(self, tokens: Tokens) -> int | None:
-        """Add tokens up to the one after which the answer repeats itself; return its place, None without."""
-        return next((at for at, token in enumerate(tokens) if self.add(token)), None)

@@ -20,9 +20,9 @@ class Answer:
 
     `prompt_seconds` is the time to read the prompt except its last token; `seconds` is all time spent on the
     answer, without that of the caller between two steps. `cached_prompt_tokens` of the prompt came from the
-    prompt cache on disk. `finish_reason` is "stop", "length" or "interrupted"; `off_reason` says why nothing
-    was drafted, None if something was. `reasoning` is what a reasoning model thought, if a chat told it
-    apart. `marks` are the places in the model's whole text of tokens that are marks, as in `Step`.
+    prompt cache on disk. `finish_reason` is "stop", "length", "repeating" or "interrupted"; `off_reason` says
+    why nothing was drafted, None if something was. `reasoning` is what a reasoning model thought, if a chat
+    told it apart. `marks` are the places in the model's whole text of tokens that are marks, as in `Step`.
     """
 
     prompt_tokens: int

@@ -23,6 +23,7 @@ from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedMode
 from localspec.library import compiled_folder
 from localspec.output.grammar import Grammar, grammar_tokenizer
 from localspec.output.reasoning import ThoughtMarks
+from localspec.output.repetition import Repetition
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
@@ -217,11 +218,13 @@ class Runtime:
         grammar: str | None = None,
         special: bool = False,
         marks: Mapping[int, str] | None = None,
+        loop_guard: bool = False,
     ) -> tuple[Answer, Generator[Step, None, None]]:
         """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
         A `grammar` (output/grammar.py) constrains the answer; `special` shows special tokens in its text.
-        Tokens that are `marks` (with their texts) are shown too, and the steps tell their places.
+        Tokens that are `marks` (with their texts) are shown too, and the steps tell their places. With a
+        `loop_guard` an answer that repeats one passage without end (output/repetition.py) is ended.
         Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and
         ContextFull for a prompt that leaves no room for an answer.
         """
@@ -235,6 +238,7 @@ class Runtime:
             stop_tokens=self.model.stop_tokens(),
             stop=stop,
             marks=marks,
+            repeats=Repetition().add if loop_guard else None,
             max_new_tokens=limit,
         )
         sampler = Sampler(

@@ -202,3 +202,27 @@ def test_a_file_gets_the_answer_and_nothing_else(
     assert f"answer {plain['tokens']} tokens" in speculation
     assert "speculation off: it was switched off" in speculation
     assert "\x1b" not in speculation
+
+
+CIRCLE = "The cat sat on the mat. The cat sat on the mat."
+
+
+def test_an_answer_that_repeats_itself_ends_at_the_same_token_with_and_without_a_draft(
+    localspec: Localspec,
+) -> None:
+    circle = ("chat", MODEL, CIRCLE, "--raw", "--temperature", "0", *EXACT)
+    drafted = localspec.run(*circle, "--json")
+    assert "The answer ends here: it repeats one passage; `--no-loop-guard` lets it go on" in drafted.err
+    assert drafted.values["finish_reason"] == "repeating"
+    assert drafted.values["tokens"] < 1200
+    assert drafted.values["text"].count("The cat sat on the mat.") > 100
+    plain = localspec.run(*circle, "--json", "--draft", "off")
+    assert plain.values["token_ids"] == drafted.values["token_ids"]
+
+
+def test_a_single_answer_has_a_cap_that_is_told(localspec: Localspec) -> None:
+    found = localspec.run(
+        *("chat", MODEL, CIRCLE, "--raw", "--temperature", "0", *EXACT, "--no-loop-guard", "--json")
+    )
+    assert (found.values["finish_reason"], found.values["tokens"]) == ("length", 4096)
+    assert "The answer ends here: it has 4,096 tokens; `--max-tokens` allows more" in found.err

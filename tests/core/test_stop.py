@@ -137,3 +137,21 @@ def test_remaining_counts_down() -> None:
     processor = OutputProcessor(Spelled(), max_new_tokens=5)
     processor.process([0, 1, 0])
     assert processor.remaining == 2
+
+
+def test_a_repetition_ends_the_answer_behind_its_token() -> None:
+    for cut in range(1, 7):
+        seen: list[int] = []
+
+        def third(token: int, seen: list[int] = seen) -> bool:
+            seen.append(token)
+            return len(seen) == 3
+
+        processor = OutputProcessor(Spelled(), stop=["abb"], repeats=third, max_new_tokens=9)
+        run = [0, 1, HALF, 0, 1, 0]
+        found = [processor.process(run[:cut])]
+        if found[0].finish is None:
+            found.append(processor.process(run[cut:]))
+        assert "".join(output.text for output in found) == "ab\N{REPLACEMENT CHARACTER}"
+        assert [token for output in found for token in output.tokens] == [0, 1, HALF]
+        assert found[-1].finish == "repeating"

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from localspec.cli import console, options
-from localspec.cli.answers import answer_values, describe_file, report
+from localspec.cli.answers import ONE_ANSWER, answer_values, describe_file, report
 from localspec.cli.chat.options import DEFAULT_MODEL, ChatOptions
 from localspec.cli.chat.sessions import print_sessions, save
 from localspec.cli.prompt import read_prompt
@@ -73,6 +73,7 @@ def run(given: ChatOptions, text: str | None) -> None:
         talk.files = files
         loop.begin(talk)
         return
+    conversation.max_tokens = given.max_tokens or ONE_ANSWER
     try:
         answer_once(conversation, attach.together(text, files), stats=given.stats, as_json=given.as_json)
     finally:
@@ -94,6 +95,7 @@ def make_chat(runtime: Runtime, given: ChatOptions, constraint: str | None) -> C
         stop=given.stop or (),
         grammar=constraint,
         thinking=given.think,
+        loop_guard=not given.no_loop_guard,
     )
     if conversation.note:
         console.say(conversation.note)

@@ -46,8 +46,14 @@ class ChatOptions:
     threads: options.Threads = None
     prompt_cache: options.PromptCache = 2.0
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Maximum tokens of an answer.", show_default="the context")
+        int | None,
+        typer.Option(
+            min=1, help="Maximum tokens of an answer.", show_default="4096, in a conversation the context"
+        ),
     ] = None
+    no_loop_guard: Annotated[
+        bool, typer.Option("--no-loop-guard", help="Let an answer repeat one passage without end.")
+    ] = False
     temperature: options.Temperature = None
     top_k: Annotated[
         int | None, typer.Option(help="Sample from the k most likely tokens.", show_default="the model's")
