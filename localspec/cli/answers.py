@@ -84,6 +84,7 @@ def speculation_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         "sources": {
             name or runtime.draft_spec.name: asdict(counts) for name, counts in stats.sources.items()
         },
+        "estimated_speedup": answer.estimated_speedup and round(answer.estimated_speedup, 2),
         "off_reason": answer.off_reason,
     }
 
@@ -100,29 +101,33 @@ def format_counts(drafted: int, accepted: int, tokens_per_pass: float) -> str:
 
 
 def format_stats_line(answer: Answer, runtime: Runtime) -> str:
-    """Return the line that `--stats` prints."""
+    """Return the line that `--stats` prints: speed and gain first, then prompt, engine and drafts."""
     stats = answer.stats
+    speed = [f"{answer.tokens_per_second:.1f} tokens/s"]
+    if answer.estimated_speedup:
+        speed.append(f"~{answer.estimated_speedup:.1f}x plain")
+    if stats.drafted:
+        speed.append(f"{stats.accepted / stats.drafted:.0%} of {stats.drafted} guesses accepted")
+    cached = f" ({answer.cached_prompt_tokens} cached)" if answer.cached_prompt_tokens else ""
     reason = (
         f"tuned, {runtime.resolution.tuned_speedup:.2f} times the default's speed"
         if runtime.resolution.tuned_speedup
         else runtime.resolution.engine_reason
     )
-    cached = f", {answer.cached_prompt_tokens} of them cached," if answer.cached_prompt_tokens else ""
     parts = [
-        f"{runtime.resolution.target.spec.name} on {runtime.engine.device}: {reason}",
+        ", ".join(speed).replace("%", " %"),
+        f"{len(answer.token_ids)} tokens",
         f"prompt {answer.prompt_tokens} tokens{cached} in {answer.prompt_seconds:.2f} s",
-        f"answer {len(answer.token_ids)} tokens, {answer.tokens_per_second:.1f} tokens/s",
+        f"{runtime.resolution.target.spec.name} on {runtime.engine.device}: {reason}",
     ]
     if runtime.decoding_spec:
         parts.append(f"{runtime.decoding_spec}: not the model's standard text")
     if answer.off_reason is not None:
         parts.append(f"speculation off: {answer.off_reason}")
     else:
-        counts = format_counts(stats.drafted, stats.accepted, stats.tokens_per_pass)
-        parts.append(f"{runtime.draft_spec}: {counts}")
-        parts += [
-            f"{name}: {source.accepted} of {source.drafted} accepted"
-            for name, source in stats.sources.items()
-            if name
+        sources = [
+            f"{name} {source.accepted} of {source.drafted}" for name, source in stats.sources.items() if name
         ]
+        drafts = f"{runtime.draft_spec}, {stats.tokens_per_pass:.2f} tokens per pass"
+        parts.append(f"{drafts}: {', '.join(sources)}" if sources else drafts)
     return " | ".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import median_low
 
 from localspec.core.types import Step
 
@@ -32,6 +33,7 @@ class Stats:
     drafted_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
     sources: dict[str, SourceCounts] = field(default_factory=dict)
+    plain_seconds: list[float] = field(default_factory=list)  # of each pass without a guess
 
     def add(self, last: Step) -> None:
         """Add one step."""
@@ -41,6 +43,8 @@ class Stats:
         self.accepted += last.accepted
         self.draft_seconds += last.draft_seconds
         self.target_seconds += last.target_seconds
+        if not last.drafted and len(last.tokens) == 1:
+            self.plain_seconds.append(last.draft_seconds + last.target_seconds)
         missing = last.drafted - len(self.drafted_at)
         self.drafted_at += [0] * missing
         self.accepted_at += [0] * missing
@@ -52,6 +56,11 @@ class Stats:
             counts.drafted += 1
             counts.accepted += position < last.accepted
             counts.seconds += seconds
+
+    @property
+    def plain_token_seconds(self) -> float | None:
+        """Seconds of a token without drafts: the lower median of passes without a guess, None without any."""
+        return median_low(self.plain_seconds) if self.plain_seconds else None
 
     @property
     def tokens_per_pass(self) -> float:

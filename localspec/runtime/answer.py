@@ -44,6 +44,15 @@ class Answer:
         decoding = self.seconds - self.prompt_seconds
         return len(self.token_ids) / decoding if decoding > 0 else 0.0
 
+    @property
+    def estimated_speedup(self) -> float | None:
+        """How many times as fast as plain decoding, by the passes of this answer that had no guess.
+
+        None if nothing was drafted, or no pass was without a guess.
+        """
+        plain = self.stats.plain_token_seconds
+        return None if plain is None or not self.stats.drafted else plain * self.tokens_per_second
+
 
 class AnswerStream:
     """The text of an answer as the model writes it; `answer` fills up meanwhile.

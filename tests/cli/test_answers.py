@@ -45,6 +45,7 @@ SPECULATION = [
     "draft_seconds",
     "target_seconds",
     "sources",
+    "estimated_speedup",
     "off_reason",
 ]
 
@@ -199,7 +200,7 @@ def test_a_file_gets_the_answer_and_nothing_else(
         )
     assert target.read_text("utf-8") == plain["text"] + "\n"
     speculation = done.stderr.decode()
-    assert f"answer {plain['tokens']} tokens" in speculation
+    assert f" tokens/s | {plain['tokens']} tokens | prompt " in speculation
     assert "speculation off: it was switched off" in speculation
     assert "\x1b" not in speculation
 

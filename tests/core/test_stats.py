@@ -19,6 +19,14 @@ def test_sums_and_positions() -> None:
     assert stats.tokens_per_pass == 2.25
 
 
+def test_passes_without_a_guess_tell_what_plain_decoding_costs() -> None:
+    stats = Stats()
+    assert stats.plain_token_seconds is None
+    for drafted, seconds in ((0, 0.5), (4, 9.0), (0, 0.25), (0, 7.0), (0, 1.0)):
+        stats.add(Step((1,), drafted, 0, 0.0625, seconds))
+    assert stats.plain_token_seconds == 0.5625
+
+
 def test_guesses_are_counted_by_source() -> None:
     stats = Stats()
     draft = tuple(Guess(0, None, 1.0, source) for source in ("copy", "copy", "model", "copy"))
