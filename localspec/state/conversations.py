@@ -93,6 +93,18 @@ class Sessions:
             ).fetchall()
         return [Kept(*row) for row in rows]
 
+    def holding(self, text: str) -> list[Kept]:
+        """Return the conversations with a message that has `text`, in any case, the latest first."""
+        if not self.path.exists():
+            return []
+        with self._opened() as base:
+            rows = base.execute(
+                "SELECT name, json_extract(message, '$.content') FROM sessions JOIN messages ON session = id"
+                " WHERE json_valid(message)"
+            )
+            names = {name for name, content in rows if text.casefold() in str(content).casefold()}
+        return [kept for kept in self.all() if kept.name in names]
+
     def latest(self) -> str:
         """Return the name of the latest conversation; raises PromptError without one."""
         found = self.all()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localspec.cli import console
 from localspec.cli.answers import format_stats_line
-from localspec.cli.talk import answering, clipboard
+from localspec.cli.talk import answering, clipboard, saved
 from localspec.cli.talk.change_settings import SETTINGS, change_settings
 from localspec.errors import BadValue, PromptError, suggestion
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 ON_OFF = {"on": True, "off": False}
 THINK = ("on", "off", "show", "hide")
+_CODE = re.compile(r"^ {0,3}(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)^ {0,3}(?P=fence)\s*?$", re.M | re.S)
 COLOURS = ("\x1b[32m", "\x1b[36m", "\x1b[35m", "\x1b[33m", "\x1b[34m")
 
 
@@ -41,6 +43,7 @@ def is_command(text: str) -> bool:
 def run(talk: Talk, text: str) -> None:
     """Run a command; raises PromptError for an unknown one, LocalspecError for a wrong argument."""
     name, *rest = text[1:].strip().split(None, 1) or [""]
+    name = ALIASES.get(name, name)
     if name not in COMMANDS:
         hint = suggestion(name, COMMANDS).replace("`", "`/", 1)
         raise PromptError(f"Unknown command `/{name}`", hint if len(hint) < 40 else "See /help")
@@ -128,29 +131,6 @@ def _think(talk: Talk, argument: str) -> None:
     console.say(f"thinking: {states[talk.chat.thinking]}, {visibility}")
 
 
-def _save(talk: Talk, argument: str) -> None:
-    if argument:
-        if talk.sessions.has(argument) and argument != talk.name:
-            raise BadValue(f"The conversation `{argument}` exists already", "Choose another name")
-        talk.name = talk.sessions.write(argument, talk.model, talk.chat.messages)
-    if talk.name is None:
-        raise PromptError("Nothing was asked yet", None)
-    console.say(f"Saved as `{talk.name}`; continue with: localspec chat --session {talk.name}")
-
-
-def _load_session(talk: Talk, argument: str) -> None:
-    if not argument:
-        for session in talk.sessions.all():
-            console.say(f"  {session.name:<20} {session.updated}  {session.first}")
-        return
-    model, messages = talk.sessions.read(argument)
-    if model != talk.model:
-        console.say(f"It was saved with `{model}`; `{talk.model}` continues it")
-    talk.chat.messages = messages
-    talk.name = argument
-    print_last_messages(messages)
-
-
 def _undo(talk: Talk, argument: str) -> None:
     text = talk.chat.undo()
     talk.save()
@@ -167,7 +147,16 @@ def _copy(talk: Talk, argument: str) -> None:
     answers = [message["content"] for message in talk.chat.messages if message["role"] == "assistant"]
     if not answers:
         raise PromptError("There is no answer yet", None)
-    console.say(f"Copied the last answer through {clipboard.copy(str(answers[-1]))}")
+    text = str(answers[-1])
+    if argument:
+        blocks = [match["code"] for match in _CODE.finditer(text)]
+        if not argument.isdecimal() or not 1 <= int(argument) <= len(blocks):
+            raise PromptError(
+                f"The last answer has {len(blocks)} code blocks, not a block `{argument}`", None
+            )
+        text = blocks[int(argument) - 1]
+    what = f"code block {argument}" if argument else "the last answer"
+    console.say(f"Copied {what} through {clipboard.copy(text)}")
 
 
 def _context(talk: Talk, argument: str) -> None:
@@ -210,13 +199,6 @@ def _exit(talk: Talk, argument: str) -> None:
     talk.over = True
 
 
-def print_last_messages(messages: list[dict[str, Any]]) -> None:
-    """Show the last two messages of a conversation that is continued."""
-    for message in messages[-2:]:
-        mark = "> " if message["role"] == "user" else ""
-        console.say(f"{mark}{message['content']}", console.DIM)
-
-
 def _coloured(text: str, colour: str) -> tuple[str, str]:
     """Return a text with its colour, or in brackets where there are no colours."""
     return (text, colour) if sys.stdout.isatty() and console.coloured() else (f"[{text}]", "")
@@ -234,10 +216,6 @@ def _models(talk: Talk) -> list[str]:
 
 def _drafts(talk: Talk) -> list[str]:
     return ["auto", "off", *_models(talk)]
-
-
-def _sessions(talk: Talk) -> list[str]:
-    return [session.name for session in talk.sessions.all()]
 
 
 COMMANDS = {
@@ -258,12 +236,16 @@ COMMANDS = {
         _think,
         lambda talk: ("on", "off", "show", "hide"),
     ),
-    "save": Command("[NAME]", "save the conversation under a name", _save),
-    "load": Command("[NAME]", "continue a saved conversation", _load_session, _sessions),
+    "save": Command("[NAME]", "save the conversation under a name", saved.save),
+    "load": Command("[NAME]", "continue a saved conversation", saved.load, saved.names),
+    "search": Command("TEXT", "list the saved conversations that hold a text", saved.search),
+    "export": Command("FILE", "write the conversation as Markdown, or as JSON", saved.export),
+    "delete": Command("NAME", "delete a saved conversation", saved.delete, saved.names),
     "undo": Command("", "remove the last question and its answer", _undo),
     "retry": Command("", "answer the last question again", _retry),
-    "copy": Command("", "copy the last answer", _copy),
+    "copy": Command("[N]", "copy the last answer, or its code block N", _copy),
     "context": Command("", "tokens used, cached and left", _context),
     "accepted": Command("", "the last answer, its accepted draft tokens coloured", _accepted),
     "exit": Command("", "leave", _exit),
 }
+ALIASES = {"quit": "exit", "bye": "exit", "q": "exit"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from localspec.cli import console
-from localspec.cli.talk import answering, commands
+from localspec.cli.talk import answering, commands, saved
 from localspec.cli.talk.entry import Entry, each_text, paths
 from localspec.errors import LocalspecError
 
@@ -20,7 +20,7 @@ def begin(talk: Talk) -> None:
     greeting = f"{name}. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands."
     console.say(greeting, console.DIM)
     if talk.chat.turns:
-        commands.print_last_messages(talk.chat.messages)
+        saved.print_last_messages(talk.chat.messages)
     entry = Entry(talk.library.home / "history", lambda line: complete(talk, line))
     for text in each_text(entry):
         if text.strip() or talk.files:
