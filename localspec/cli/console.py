@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from localspec.output.visible import escaped, visible
 
 if TYPE_CHECKING:
     from rich.status import Status
+    from rich.text import Text
 
 Parts = Sequence[tuple[str, str]]  # texts, each with its colour, "" for none
 
@@ -132,14 +133,12 @@ class Waiting:
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._status: Status | None = None
-        self._text = ""
+        self._text: str | Callable[[], str] = ""
 
-    def show(self, text: str) -> None:
-        """Set the text of the line, which appears after DELAY seconds."""
+    def show(self, text: str | Callable[[], str]) -> None:
+        """Set the text of the line, which appears after DELAY seconds; a function is asked for it again."""
         self._text = text
-        if self._status is not None:
-            self._status.update(text)
-        elif self._timer is None and sys.stderr.isatty():
+        if self._status is None and self._timer is None and sys.stderr.isatty():
             self._timer = threading.Timer(DELAY, self._begin)
             self._timer.daemon = True
             self._timer.start()
@@ -154,10 +153,15 @@ class Waiting:
                 self._status.stop()
                 self._status = None
 
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        return Text(visible(self._text if isinstance(self._text, str) else self._text()))
+
     def _begin(self) -> None:
         from rich.console import Console
 
         with self._lock:
             if self._timer is not None:  # not cleared in the meantime
-                self._status = Console(stderr=True).status(self._text)
+                self._status = Console(stderr=True).status(self)  # renders itself with each frame
                 self._status.start()

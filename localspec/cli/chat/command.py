@@ -104,7 +104,7 @@ def make_chat(runtime: Runtime, given: ChatOptions, constraint: str | None) -> C
 
 def answer_once(conversation: Chat, text: str, *, stats: bool, as_json: bool) -> None:
     """Print one answer."""
-    from localspec.cli.talk.screen import stream, writer
+    from localspec.cli.talk.screen import prompt_progress, stream, writer
 
     answer, steps = conversation.ask(text)
     if as_json:
@@ -117,6 +117,7 @@ def answer_once(conversation: Chat, text: str, *, stats: bool, as_json: bool) ->
         console.print_json(values)
     else:
         out = writer(sys.stdout, markdown=False, thoughts=True)
-        for _ in stream(steps, out, thinking=conversation.splitter()):
+        reading = prompt_progress(conversation.runtime, answer)
+        for _ in stream(steps, out, thinking=conversation.splitter(), reading=reading):
             pass
     report(answer, conversation, stats)

@@ -70,7 +70,8 @@ def show(talk: Talk, current: Answer, steps: Generator[Step, None, None]) -> Non
     out = screen.writer(sys.stdout, markdown=talk.markdown, thoughts=talk.show_reasoning)
     try:
         talk.save()
-        shown = screen.stream(steps, out, thinking=talk.chat.splitter())
+        reading = screen.prompt_progress(talk.chat.runtime, current)
+        shown = screen.stream(steps, out, thinking=talk.chat.splitter(), reading=reading)
         with no_echo(), closing(shown):
             due = monotonic() + SAVE_INTERVAL
             for step in shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -14,6 +14,8 @@ from localspec.output.visible import visible
 
 if TYPE_CHECKING:
     from localspec.core.types import Step
+    from localspec.runtime.answer import Answer
+    from localspec.runtime.generation import Runtime
 
 
 class Writer(Protocol):
@@ -70,15 +72,19 @@ class PlainWriter:
 
 
 def stream(
-    steps: Generator[Step, None, None], out: Writer, *, thinking: ReasoningParser | None
+    steps: Generator[Step, None, None],
+    out: Writer,
+    *,
+    thinking: ReasoningParser | None,
+    reading: Callable[[], str] = lambda: "Reading",
 ) -> Generator[Step, None, None]:
     """Show an answer on `out` and yield its steps; `thinking` tells reasoning from the answer.
 
-    `steps` is closed and the writer ended even after an error.
+    `reading` is shown until the first step. `steps` is closed and the writer ended even after an error.
     """
     waiting = console.Waiting()
     try:
-        waiting.show("Reading")
+        waiting.show(reading)
         with closing(steps):
             for step in steps:
                 for part in thinking.push(step.text, step.marks) if thinking else [OutputPiece(step.text)]:
@@ -93,6 +99,18 @@ def stream(
         for part in thinking.end() if thinking else []:
             out.push(part.text, thought=part.is_reasoning)
         out.end()
+
+
+def prompt_progress(runtime: Runtime, answer: Answer) -> Callable[[], str]:
+    """Return a function that tells how much of a prompt has been read."""
+    target, total = runtime.target, answer.prompt_tokens
+
+    def told() -> str:
+        if total <= target.chunk:
+            return "Reading"
+        return f"Reading {min(target.chunks * target.chunk, total):,} of {total:,} tokens"
+
+    return told
 
 
 def writer(out: IO[str], *, markdown: bool, thoughts: bool) -> Writer:

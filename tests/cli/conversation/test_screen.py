@@ -7,12 +7,15 @@ import os
 import random
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pyte
 import pytest
+from rich.console import Console
 
+from localspec.cli import console
 from localspec.cli.talk.markdown import MarkdownWriter
-from localspec.cli.talk.screen import PlainWriter
+from localspec.cli.talk.screen import PlainWriter, prompt_progress
 
 TEXT = """# A title
 
@@ -236,3 +239,28 @@ def test_any_screen_size_works(screen: Callable[..., Screen]) -> None:
     for size in ((1, 1), (2, 2), (3, 1)):
         written(screen(*size), cut("# a\n\n日本 b\n\n```\ncode\n```\n- x\n", 6))
     assert os.environ["COLUMNS"] == "3"
+
+
+def test_a_long_prompt_is_read_by_count() -> None:
+    target = SimpleNamespace(chunk=256, chunks=0)
+    answer = SimpleNamespace(prompt_tokens=4100)
+    told = prompt_progress(SimpleNamespace(target=target), answer)  # type: ignore[arg-type]
+    waiting, out = console.Waiting(), io.StringIO()
+    waiting.show(told)
+    for target.chunks in (0, 4, 17):
+        Console(file=out, width=60).print(waiting)
+    assert [line.strip() for line in out.getvalue().splitlines()] == [
+        "Reading 0 of 4,100 tokens",
+        "Reading 1,024 of 4,100 tokens",
+        "Reading 4,100 of 4,100 tokens",
+    ]
+    answer.prompt_tokens = 256
+    short = prompt_progress(SimpleNamespace(target=target), answer)  # type: ignore[arg-type]
+    assert short() == "Reading"
+
+
+def test_a_status_line_shows_text_as_it_is() -> None:
+    waiting, out = console.Waiting(), io.StringIO()
+    waiting.show("[red]\x1b[2Jx[/]")
+    Console(file=out, width=60).print(waiting)
+    assert out.getvalue().strip() == "[red]\ufffd[2Jx[/]"
