@@ -28,14 +28,23 @@ class Permission:
     Without `ask`, calls that are not allowed beforehand are refused.
     """
 
-    def __init__(self, allowed: Collection[str] = HARMLESS, ask: Ask | None = None) -> None:
-        """Raise UnknownName for a kind of access that does not exist."""
+    def __init__(
+        self,
+        allowed: Collection[str] = HARMLESS,
+        ask: Ask | None = None,
+        show: Callable[[str], None] = lambda preview: None,
+    ) -> None:
+        """Raise UnknownName for a kind of access that does not exist.
+
+        `show` is called with the preview of a change that needs no question.
+        """
         for kind in allowed:
             if kind not in KINDS:
                 raise UnknownName(f"Unknown access `{kind}`", kind, KINDS)
         self._allowed = {"none", *allowed}
         self._always: set[tuple[str, str]] = set()
         self._ask = ask
+        self._show = show
 
     def check(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         """Raise NotAllowed for a call that is refused, ToolFailed for one that cannot work."""
@@ -44,6 +53,8 @@ class Permission:
 
     def _check(self, tool: Tool, preview: str) -> None:
         if tool.access in self._allowed or (tool.name, tool.access) in self._always:
+            if tool.access == "write":
+                self._show(preview)
             return
         if self._ask is None:
             raise NotAllowed(f"`{tool.name}` is not allowed, and there is no terminal to ask on")

@@ -24,12 +24,12 @@ def read(path: Path) -> dict[str, Any]:
     return values if sound else {}
 
 
-def write(path: Path, values: dict[str, Any]) -> None:
-    """Write a record whole or not at all; one that cannot be written is not kept."""
+def write(path: Path, values: dict[str, Any], *, mode: int | None = None) -> None:
+    """Write a record whole or not at all, with `mode` if given; one that cannot be written is not kept."""
     with suppress(OSError):
         private.make_folder(path.parent)
         content = {DIGEST: digest_of(values), VALUES: values}
-        atomic.write(path, json.dumps(content, indent=2) + "\n")
+        atomic.write(path, json.dumps(content, indent=2) + "\n", mode=mode)
 
 
 def digest_of(values: Any) -> str:

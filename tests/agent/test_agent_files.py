@@ -418,3 +418,58 @@ def test_a_system_without_handles(files: Files, root: Path, monkeypatch: pytest.
     files.write_file("src/a.py", "y\n")
     assert (files.read_file("new/b.py"), files.read_file("src/a.py")) == ("x\n", "y\n")
     assert sorted(path.name for path in root.rglob("*")) == ["a.py", "b.py", "new", "src"]
+
+
+def test_what_a_task_has_written_is_told_and_undone(tmp_path: Path) -> None:
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    kept = tmp_path / "home" / "undo.json"
+    folder = Folder(tmp_path / "work", kept)
+    old, both, binary = (folder.root / name for name in ("old.txt", "sub/both.txt", "b.bin"))
+    old.write_bytes(b"one\r\ntwo\nthree")
+    both.write_bytes(b"a\nb\n")
+    binary.write_bytes(b"\0\xff")
+    known = {tool.name: tool for tool in tools(folder)}
+    known["write_file"].run(path="old.txt", text="one\n2\n")
+    known["write_file"].run(path="old.txt", text="1\n2\n")
+    known["edit_file"].run(path="sub/both.txt", old="b", new="c\nd")
+    known["write_file"].run(path="new/deep.txt", text="x\n")
+    known["write_file"].run(path="b.bin", text="text")
+    assert folder.changes.lines() == [
+        "old.txt (+2 -3)",
+        "sub/both.txt (+2 -1)",
+        "new/deep.txt (new, 1 lines)",
+        "b.bin (+1 -1)",
+    ]
+    folder.changes.keep()
+    assert kept.stat().st_mode & 0o077 == 0
+    both.write_bytes(b"by hand\n")
+    again = Folder(folder.root, kept)
+    again.changes.read()
+    assert again.changes.undo() == (["old.txt", "new/deep.txt", "b.bin"], ["sub/both.txt"])
+    assert old.read_bytes() == b"one\r\ntwo\nthree"
+    assert both.read_bytes() == b"by hand\n"
+    assert binary.read_bytes() == b"\0\xff"
+    assert not (folder.root / "new" / "deep.txt").exists()
+    again.changes.read()
+    assert again.changes.undo() == ([], [])
+
+
+def test_a_damaged_record_of_changes_restores_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "undo.json"
+    folder = Folder(tmp_path, kept)
+    Files(folder).write_file(path="a.txt", text="x")
+    folder.changes.keep()
+    kept.write_text(kept.read_text("utf-8").replace("a.txt", "b.txt"), "utf-8")
+    folder.changes.read()
+    assert folder.changes.undo() == ([], [])
+    assert (tmp_path / "a.txt").read_text("utf-8") == "x"
+
+
+def test_the_next_task_begins_anew(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    write = Files(folder).write_file
+    write(path="a.txt", text="1")
+    folder.changes.begin()
+    write(path="a.txt", text="2")
+    assert folder.changes.undo().restored == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text("utf-8") == "1"

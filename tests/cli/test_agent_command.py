@@ -202,6 +202,20 @@ def test_always_is_remembered_and_ctrl_c_works(localspec: Localspec, work: Path,
     assert "Traceback" not in talk.shown
 
 
+def test_a_change_that_needs_no_question_is_shown_and_can_be_undone(localspec: Localspec, work: Path) -> None:
+    (work / "a.txt").write_text("one\ntwo\n", "utf-8")
+    task = told("edit_file", path="a.txt", old="one", new="1")
+    limits = (*BRIEF, "--tool", "edit_file", "--max-steps", "1", "--yes")
+    done = agent(localspec, work, task, *limits)
+    assert "\n-one\n+1\n" in done.err
+    assert "Changed: a.txt (+1 -1); `/undo` or `localspec agent --undo` restores it" in done.err
+    assert (work / "a.txt").read_text("utf-8") == "1\ntwo\n"
+    undone = localspec.run("agent", "--undo", "--dir", str(work))
+    assert (undone.code, undone.out, undone.err) == (0, "", "Restored: a.txt\n")
+    assert (work / "a.txt").read_text("utf-8") == "one\ntwo\n"
+    assert localspec.run("agent", "--undo", "--dir", str(work)).err == "Nothing to undo\n"
+
+
 def test_ctrl_c_ends_a_task_and_is_in_the_transcript(
     localspec: Localspec, work: Path, interrupt: Callable[[subprocess.Popen[bytes]], Ran]
 ) -> None:

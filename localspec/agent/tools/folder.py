@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from localspec.agent.tools.changes import Changes
 from localspec.errors import BadValue
 from localspec.tools import ToolFailed
 
@@ -20,11 +21,12 @@ MAX_SCANNED = 2000  # files
 class Folder:
     """A folder, and the paths that are inside it after every link is followed."""
 
-    def __init__(self, root: Path) -> None:
-        """Raise BadValue if `root` is not a folder."""
+    def __init__(self, root: Path, kept: Path | None = None) -> None:
+        """Raise BadValue if `root` is not a folder; changes of a task are kept in the file `kept`."""
         if not root.is_dir():
             raise BadValue(f"No such folder: `{root}`", "Give one with `--dir`")
         self.root = root.resolve()
+        self.changes = Changes(self.root, kept)
 
     def place(self, path: str) -> Path:
         """Return the absolute place of a path relative to the folder; raises ToolFailed if it is outside."""

@@ -61,6 +61,12 @@ def write_bytes(root: Path, place: Path, content: bytes) -> None:
             os.fsync(folder)
 
 
+def remove(root: Path, place: Path) -> None:
+    """Delete a file below `root`; raises OSError."""
+    with _parent(root, place) as folder:
+        os.unlink(_name(place, folder), dir_fd=folder)
+
+
 def _sweep(name: str, folder: int) -> None:
     """Remove the temporary files of killed writers of the file `name`."""
     with os.scandir(folder) as entries:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from localspec.cli import console, options
-from localspec.cli.agent.display import ask_permission, show
+from localspec.cli.agent.display import ask_permission, show, show_change
 from localspec.cli.agent.options import AgentOptions, on_terminal
 from localspec.cli.agent.summary import format_stats_line, summary
+from localspec.cli.agent.undo import COMMANDS, undo_file, undo_last
 from localspec.cli.prompt import read_prompt
 from localspec.errors import LocalspecError
 
@@ -39,6 +40,9 @@ EPILOG = """Examples:
 @options.command
 def agent(given: AgentOptions) -> None:
     """Check the options, load the model, and work on the task, or on one after another."""
+    if given.undo:
+        undo_last(given.folder)
+        return
     task = read_prompt(given.task)
     given.check_task(task)
     from localspec.agent.tools.folder import Folder
@@ -51,7 +55,7 @@ def agent(given: AgentOptions) -> None:
     permission = permission_of(given)
     library = Library()
     with ExitStack() as stack:
-        folder = Folder(given.folder)
+        folder = Folder(given.folder, undo_file(library.home, given.folder))
         tools = tools_of(given, folder, stack)
         out = stack.enter_context(opened(given.transcript)) if given.transcript else None
         with Terminal() as progress:
@@ -70,7 +74,7 @@ def permission_of(given: AgentOptions) -> Permission:
 
     interactive = all(map(on_terminal, (sys.stdin, sys.stderr)))
     allowed = KINDS if given.yes else [*HARMLESS, *(given.allow or ())]
-    return Permission(allowed, ask_permission if interactive else None)
+    return Permission(allowed, ask_permission if interactive else None, show_change)
 
 
 def tools_of(given: AgentOptions, folder: Folder, stack: ExitStack) -> list[Tool]:
@@ -125,6 +129,10 @@ class Worker:
         console.say(f"{name}. Type a task. Ctrl-C stops it, Ctrl-D leaves.", console.DIM)
         entry = Entry(history, lambda line: paths(line.rpartition(" ")[2]))
         for task in filter(str.strip, each_text(entry)):
+            if task.strip() in COMMANDS:
+                if not COMMANDS[task.strip()](self.folder):
+                    return
+                continue
             try:
                 self.work(task, as_json=False)
             except LocalspecError as error:
@@ -140,7 +148,14 @@ class Worker:
         if names:
             console.say(f"Files read with the task: {', '.join(names)}", console.DIM)
         self.lines = []
-        self._follow(prompt, task, quiet=as_json)
+        self.folder.changes.begin()
+        try:
+            self._follow(prompt, task, quiet=as_json)
+        finally:
+            self.folder.changes.keep()
+            if changed := self.folder.changes.lines():
+                restore = "`/undo` or `localspec agent --undo` restores it"
+                console.say(f"Changed: {', '.join(changed)}; {restore}")
         values = summary(self.agent.runtime, self.lines)
         if as_json:
             console.print_json(values)

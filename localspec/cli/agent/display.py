@@ -88,6 +88,11 @@ def ask_permission(tool: Tool, preview: str) -> Reply:
     return "always" if word in ("a", "always") else "yes" if word in ("y", "yes") else "no"
 
 
+def show_change(preview: str) -> None:
+    """Show a change that was allowed beforehand."""
+    console.say(preview.rstrip(), console.DIM)
+
+
 def discard_input() -> None:
     """Discard keys that were pressed and not read yet."""
     try:

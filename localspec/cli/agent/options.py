@@ -41,6 +41,9 @@ class AgentOptions:
             show_default="read",
         ),
     ] = None
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Restore the files that the last task in the folder has written.")
+    ] = False
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything.")] = False
     max_steps: Annotated[int, typer.Option(min=1, help="Maximum answers of the model for one task.")] = 25
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of one answer.")] = 2048

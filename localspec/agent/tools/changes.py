@@ -1,0 +1,116 @@
+"""The files that an agent has written in a task, and what they held before."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from localspec.agent.tools import handles
+from localspec.disk import private, records
+
+MAX_KEPT = 1 << 26  # bytes of a file that can be restored
+
+
+@dataclass(slots=True)
+class Change:
+    """The bytes of a file before the first write of a task, None if there was none, and after the last."""
+
+    before: bytes | None
+    after: bytes
+
+
+class Undone(NamedTuple):
+    """The files that were restored, and those that something else has changed since."""
+
+    restored: list[str]
+    left: list[str]
+
+
+class Changes:
+    """Notes each file before it is written, and restores it; in the file `kept` that outlives the run."""
+
+    def __init__(self, root: Path, kept: Path | None = None) -> None:
+        self._root = root
+        self._kept = kept
+        self._files: dict[str, Change] = {}  # by the path relative to the root
+
+    def begin(self) -> None:
+        """Begin a task: what an earlier one wrote is no longer undone."""
+        self._files = {}
+
+    def note(self, place: Path, after: bytes) -> None:
+        """Remember a file below the root that is about to hold `after`."""
+        name = place.relative_to(self._root).as_posix()
+        if name in self._files:
+            self._files[name].after = after
+            return
+        before = None
+        with suppress(FileNotFoundError):
+            before, size = handles.read_bytes(self._root, place, MAX_KEPT)
+            if size > MAX_KEPT:
+                return
+        self._files[name] = Change(before, after)
+
+    def keep(self) -> None:
+        """Keep the task's changes on disk, in place of those of the task before, if there are any."""
+        if self._kept and self._files:
+            records.write(self._kept, {"files": dict(self._texts())}, mode=private.FILE)
+
+    def _texts(self) -> Iterator[tuple[str, list[str | None]]]:
+        for name, change in self._files.items():
+            before = None if change.before is None else base64.b64encode(change.before).decode()
+            yield name, [before, base64.b64encode(change.after).decode()]
+
+    def read(self) -> None:
+        """Read the changes of the last task that were kept; a damaged file counts as none."""
+        self._files = {}
+        if self._kept is None:
+            return
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = records.read(self._kept)["files"]
+            self._files = {
+                name: Change(None if before is None else base64.b64decode(before), base64.b64decode(after))
+                for name, (before, after) in found.items()
+            }
+
+    def lines(self) -> list[str]:
+        """Return a line for each file that holds something else than before: its name and its lines."""
+        found = []
+        for name, change in self._files.items():
+            if change.before != change.after:
+                added, removed = _count(change.before or b"", change.after)
+                counts = f"{added} lines" if change.before is None else f"+{added} -{removed}"
+                found.append(f"{name} ({'new, ' * (change.before is None)}{counts})")
+        return found
+
+    def undo(self) -> Undone:
+        """Restore every file that still holds what the task wrote; raises OSError."""
+        undone = Undone([], [])
+        for name, change in self._files.items():
+            place = self._root / name
+            now = None
+            with suppress(OSError):
+                now = handles.read_bytes(self._root, place, MAX_KEPT)[0]
+            if now != change.after:
+                undone.left.append(name)
+                continue
+            if change.before is None:
+                handles.remove(self._root, place)
+            else:
+                handles.write_bytes(self._root, place, change.before)
+            undone.restored.append(name)
+        self._files = {}
+        if self._kept:
+            self._kept.unlink(missing_ok=True)
+        return undone
+
+
+def _count(before: bytes, after: bytes) -> tuple[int, int]:
+    """Return the number of lines that were added, and that were removed; one that moved is neither."""
+    old, new = Counter(before.splitlines()), Counter(after.splitlines())
+    return (new - old).total(), (old - new).total()

@@ -1,0 +1,55 @@
+"""The commands that are typed in place of a task, and the undoing of a task's changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec.cli import console
+
+if TYPE_CHECKING:
+    from localspec.agent.tools.folder import Folder
+
+
+def undo_file(home: Path, folder: Path) -> Path:
+    """Return the file with the changes of the last task in a folder."""
+    from localspec.library.storage import digest_of_text
+
+    return home / "undo" / f"{digest_of_text(str(folder.resolve()))[:16]}.json"
+
+
+def undo_last(path: Path) -> None:
+    """Restore what the last task in a folder has written; raises BadValue if there is no such folder."""
+    from localspec.agent.tools.folder import Folder
+    from localspec.library.paths import home
+
+    folder = Folder(path, undo_file(home(), path))
+    folder.changes.read()
+    undo(folder)
+
+
+def undo(folder: Folder) -> bool:
+    """Restore what the last task has written, and say so; return True."""
+    undone = folder.changes.undo()
+    for what, names in (("Restored", undone.restored), ("Left alone, changed since", undone.left)):
+        if names:
+            console.say(f"{what}: {', '.join(names)}")
+    if not any(undone):
+        console.say("Nothing to undo")
+    return True
+
+
+def list_commands(folder: Folder) -> bool:
+    """Print the commands; return True."""
+    console.say(
+        "/undo restores what the last task has written; /exit, /quit and /bye leave; all else is a task"
+    )
+    return True
+
+
+COMMANDS: dict[str, Callable[[Folder], bool]] = {  # each returns whether to go on
+    "/undo": undo,
+    "/help": list_commands,
+    **dict.fromkeys(("/exit", "/quit", "/bye"), lambda folder: False),
+}
