@@ -281,6 +281,15 @@ def test_json_on_a_terminal_needs_a_task(localspec: Localspec, terminal: Open) -
     assert "`--json` needs a task" in talk.shown
 
 
+def test_the_end_of_a_long_result_is_shown() -> None:
+    def shown(count: int) -> list[str]:
+        text = "\n".join(map(str, range(count)))
+        return display.format_result(ToolResultEvent(Call("run_shell", {}), text, False, True, 0.0)).split()
+
+    assert shown(9) == list("012345678")
+    assert shown(100) == [*"012", "(...", "92", "lines", "...)", "95", "96", "97", "98", "99"]
+
+
 def test_the_end_of_a_long_call_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from localspec.tools import Tool
 
 MAX_WIDTH = 200  # characters of a call or of a line of a result that are shown
-MAX_LINES = 6  # of a result
+MAX_LINES, FIRST_LINES = 8, 3  # of a result, and of its beginning
 QUESTION = "Allow this? [y]es, [n]o, [a]lways this tool: "
 STOP_REASONS = {
     "max_steps": "reached `--max-steps`",
@@ -58,10 +58,12 @@ def format_call(call: Call) -> str:
 
 
 def format_result(event: ToolResultEvent) -> str:
-    """Return the first lines of what a tool returned."""
+    """Return the first and last lines of what a tool returned: a program says at its end how it went."""
     lines = visible(event.text).splitlines() or [""]
-    more = f" (and {len(lines) - MAX_LINES} lines more)" if len(lines) > MAX_LINES else ""
-    return "\n".join(f"  {_without_middle(line)}" for line in lines[:MAX_LINES]) + more
+    left_out = len(lines) - MAX_LINES
+    if left_out > 1:
+        lines[FIRST_LINES : FIRST_LINES + left_out] = [f"(... {left_out:,} lines ...)"]
+    return "\n".join(f"  {_without_middle(line)}" for line in lines)
 
 
 def _without_middle(line: str) -> str:
