@@ -11,7 +11,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
@@ -39,7 +39,7 @@ class Tool:
     what a call would do. `argument_constraints` returns the schemas of the arguments that can be right at the
     moment, with SUBSTRING_OF for a substring of a text; an empty list constrains nothing. `permissions`
     yields the permissions of a call one after the other, each with its preview, in place of `access` and
-    `preview`: the next one is asked for once the one before it is given.
+    `preview`: the next one is asked for once the one before it is given. `defaults` are those of arguments.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Tool:
     preview: Callable[..., str] | None = None
     argument_constraints: Callable[[], Sequence[Properties]] | None = None
     permissions: Callable[..., Iterator[tuple[Access, str]]] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def needed(self, arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
         """Yield each permission that a call needs, with its preview, "" without one."""
@@ -123,7 +124,12 @@ def tool(
         result = function(**_converted(arguments, types, name))
         return asyncio.run(result) if inspect.iscoroutine(result) else result
 
-    return Tool(name, summary, parameters, run, access, preview, argument_constraints)
+    defaults = {
+        argument: signature[argument].default
+        for argument in types
+        if signature[argument].default is not inspect.Parameter.empty
+    }
+    return Tool(name, summary, parameters, run, access, preview, argument_constraints, None, defaults)
 
 
 def _argument_schema(hint: Any, shown: str, description: str | None) -> dict[str, Any]:

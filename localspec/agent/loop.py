@@ -192,7 +192,7 @@ class Agent:
         failed, allowed = False, True
         try:
             called = self._tool(call)
-            guard.check(call)
+            guard.check(call, called)
             called.check(call.arguments)
             self._permission.check(called, call.arguments)
             started = perf_counter()

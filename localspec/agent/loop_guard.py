@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from localspec.agent.events import ToolResultEvent
 from localspec.output.tool_calls import Call
 from localspec.tools import Tool, ToolFailed
@@ -16,23 +18,24 @@ class LoopGuard:
     """Bars tools from the next answer, and rejects repeated calls.
 
     After a failed call the model must try again before it may give up, and a call that would return the same
-    result again is not run.
+    result again is not run. Calls that differ in blanks, in `./` before a path, or in a default that one of
+    them states are the same, unless they write or run: blanks are part of a file or a program.
     """
 
     def __init__(self) -> None:
         self.barred: set[str] = set()
         self.repeats = 0
         self._failures = 0  # in a row
-        self._calls: list[Call] = []  # since the last change
+        self._calls: list[Call] = []  # since the last change, in their plain form
 
     @property
     def stuck(self) -> bool:
         """Return whether the model has repeated its calls too often."""
         return self.repeats >= MAX_REPEATS
 
-    def check(self, call: Call) -> None:
+    def check(self, call: Call, tool: Tool | None = None) -> None:
         """Raise ToolFailed for a call that was made before, with no change since."""
-        if call in self._calls:
+        if plain(call, tool) in self._calls:
             self.repeats += 1
             raise ToolFailed(
                 "You did exactly this before, and it would come out the same", "Do the next thing"
@@ -40,11 +43,25 @@ class LoopGuard:
 
     def note(self, result: ToolResultEvent, tool: Tool | None) -> None:
         """Take the result of a call into account."""
-        repeated = result.call in self._calls
+        call = plain(result.call, tool)
+        repeated = call in self._calls
         if tool and tool.access in CHANGING and not result.failed:
             self._calls = []
-        self._calls.append(result.call)
+        self._calls.append(call)
         self._failures = self._failures + 1 if result.failed and result.allowed else 0
         self.barred = {FINAL} if 0 < self._failures <= MAX_FAILURES else set()
         if repeated:
             self.barred |= {result.call.name}
+
+
+def plain(call: Call, tool: Tool | None) -> Call:
+    """Return a call without what makes no difference to its result."""
+    if tool is None or tool.access in CHANGING:
+        return call
+    arguments = {name: _plain_value(value) for name, value in call.arguments.items()}
+    default = {name: _plain_value(value) for name, value in tool.defaults.items()}
+    return Call(call.name, {key: value for key, value in arguments.items() if value != default.get(key, ...)})
+
+
+def _plain_value(value: Any) -> Any:
+    return " ".join(value.split()).removeprefix("./") if isinstance(value, str) else value

@@ -82,6 +82,40 @@ def test_a_call_is_repeated_only_after_a_change() -> None:
     assert not guard.stuck
 
 
+def paged(path: str, first: int = 1, below: str = ".") -> str:
+    """Look at a part of a file."""
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same"),
+    [
+        ({"path": "a b.py"}, True),
+        ({"path": "./a  b.py ", "first": 1}, True),
+        ({"path": "a b.py", "below": "./."}, True),
+        ({"path": "a b.py", "first": 2}, False),
+        ({"path": "ab.py"}, False),
+        ({"path": "a b.py", "other": None}, False),
+    ],
+)
+def test_a_call_that_hardly_differs_is_a_repetition(arguments: dict[str, Any], same: bool) -> None:
+    guard, reads = LoopGuard(), tool(paged, access="read")
+    guard.note(returned(Call("paged", {"path": "a b.py"})), reads)
+    if same:
+        with pytest.raises(ToolFailed, match="exactly this before"):
+            guard.check(Call("paged", arguments), reads)
+    else:
+        guard.check(Call("paged", arguments), reads)
+
+
+def test_programs_that_differ_in_blanks_are_others() -> None:
+    guard, runs = LoopGuard(), tool(paged, access="run")
+    guard.note(returned(Call("paged", {"path": "if x:\n  y"})), runs)
+    guard.check(Call("paged", {"path": "if x:\n y"}), runs)
+    with pytest.raises(ToolFailed):
+        guard.check(Call("paged", {"path": "if x:\n  y"}), runs)
+
+
 def test_a_model_that_repeats_itself_is_stopped() -> None:
     guard = LoopGuard()
     guard.note(returned(READ), READS)
