@@ -12,7 +12,7 @@ from localspec.cli.agent import command as agent
 from localspec.cli.chat import command as chat
 from localspec.cli.drafts import build, prune_draft, quantize
 from localspec.cli.machine import bench, devices, doctor, parts, tune
-from localspec.cli.models import clean, export, import_model, listing, pull, remove, show, verify
+from localspec.cli.models import clean, export, import_model, listing, pull, remove, search, show, verify
 from localspec.errors import LocalspecError, UsageError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command("prune-draft", help=prune_draft.HELP, epilog=prune_draft.EPILOG)(pru
 app.command("pull", help=pull.HELP, epilog=pull.EPILOG)(pull.pull)
 app.command("quantize", help=quantize.HELP, epilog=quantize.EPILOG)(quantize.quantize)
 app.command("rm", help=remove.HELP, epilog=remove.EPILOG)(remove.remove)
+app.command("search", help=search.HELP, epilog=search.EPILOG)(search.search)
 app.command("show", help=show.HELP, epilog=show.EPILOG)(show.show)
 app.command("tune", help=tune.HELP, epilog=tune.EPILOG)(tune.tune)
 app.command("verify", help=verify.HELP, epilog=verify.EPILOG)(verify.verify)
