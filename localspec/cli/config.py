@@ -44,6 +44,8 @@ NOT_SETTABLE = {
     "dir",
 }
 
+ALIASES = {"run": "chat", "ls": "list"}  # hidden commands, with the settings of another
+
 app = typer.Typer(help=HELP, epilog=EPILOG, invoke_without_command=True)
 
 
@@ -205,7 +207,7 @@ def apply(context: typer.Context) -> None:
     if command is None or command == NAME:
         return
     try:
-        values = Settings.read(settable_options(context.command)).of_command(command)
+        values = Settings.read(settable_options(context.command)).of_command(ALIASES.get(command, command))
         context.default_map = {command: {value.option.field: value.for_parser() for value in values}}
     except LocalspecError:
         if {"-h", "--help"}.isdisjoint(sys.argv):  # help must work with broken settings

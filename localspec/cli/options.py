@@ -15,6 +15,9 @@ from localspec.errors import BadValue
 
 Values = TypeVar("Values")
 
+DefaultModel = Annotated[  # the setting `model`
+    str, typer.Option("--model", help="Model if the arguments name none.", hidden=True)
+]
 Draft = Annotated[
     str, typer.Option(help="Drafter: auto, off, a spec such as ngram:longest=4, or a draft model.")
 ]

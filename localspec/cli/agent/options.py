@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localspec.cli import options
+from localspec.cli.prompt import is_prompt
 from localspec.errors import PromptError
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 class AgentOptions:
     """Arguments and options of `localspec agent`, in the order of its help."""
 
-    model: Annotated[str, typer.Argument(help="Model that works on the task.")] = DEFAULT_MODEL
+    model: Annotated[
+        str | None, typer.Argument(help="Model that works on the task.", show_default=DEFAULT_MODEL)
+    ] = None
     task: Annotated[str | None, typer.Argument(help="Task to do.", show_default=False)] = None
+    default_model: options.DefaultModel = DEFAULT_MODEL
     tool: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,12 +79,19 @@ class AgentOptions:
         """The sampling settings that were given."""
         return {} if self.temperature is None else {"temperature": self.temperature}
 
+    def with_task_first(self) -> AgentOptions:
+        """Return options in which a lone argument is the task, if it reads as one."""
+        if self.task is None and is_prompt(self.model):
+            return replace(self, model=None, task=self.model)
+        return self
+
     def check_task(self, task: str | None) -> None:
         """Raise PromptError for an empty task, or for none without a terminal to type one."""
+        shown = self.model or self.default_model
         if not (task is None and on_terminal(sys.stdin)) and not (task or "").strip():
-            raise PromptError("The task is empty", f'Type one: localspec agent {self.model} "..."')
+            raise PromptError("The task is empty", f'Type one: localspec agent {shown} "..."')
         if task is None and self.as_json:
-            raise PromptError("`--json` needs a task", f'Type one: localspec agent {self.model} "..." --json')
+            raise PromptError("`--json` needs a task", f'Type one: localspec agent {shown} "..." --json')
 
     def parts(self) -> Choice:
         """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import options
-from localspec.disk import given
+from localspec.cli.prompt import is_prompt
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class ChatOptions:
         None
     )
     prompt: Annotated[str | None, typer.Argument(help="Prompt to answer.", show_default=False)] = None
+    default_model: options.DefaultModel = DEFAULT_MODEL
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
     verifier: Annotated[str, typer.Option(help="How drafted tokens are verified: exact or rejection.")] = (
@@ -141,9 +142,8 @@ class ChatOptions:
         return {name: value for name, value in values.items() if value is not None}
 
     def with_prompt_first(self) -> ChatOptions:
-        """Return options in which a lone question is the prompt: a continued conversation has its model."""
-        continues = self.continue_latest or self.session
-        if continues and self.prompt is None and is_question(self.model):
+        """Return options in which a lone argument is the prompt, if it reads as one."""
+        if self.prompt is None and is_prompt(self.model):
             return replace(self, model=None, prompt=self.model)
         return self
 
@@ -167,7 +167,7 @@ class ChatOptions:
         if text is None and self.as_json:
             raise PromptError(
                 "`--json` needs a prompt",
-                f'Type one: localspec chat {self.model or DEFAULT_MODEL} "..." --json',
+                f'Type one: localspec chat {self.model or self.default_model} "..." --json',
             )
         if self.continue_latest and self.session is not None:
             raise BadValue("`--continue` and `--session` exclude each other", "Leave one of them out")
@@ -227,8 +227,3 @@ class ChatOptions:
             raise BadValue(
                 f"`--decoding {self.decoding}` follows no schema or grammar", "Leave one of them out"
             )
-
-
-def is_question(word: str | None) -> bool:
-    """Return whether the argument in the model's place is a question: several words, and no file."""
-    return word is not None and len(word.split()) > 1 and not given.exists(word)
