@@ -46,7 +46,7 @@ NOT_SETTABLE = {
 
 ALIASES = {"run": "chat", "ls": "list"}  # hidden commands, with the settings of another
 
-app = typer.Typer(help=HELP, epilog=EPILOG, invoke_without_command=True)
+app = typer.Typer(help=options.flowing(HELP), epilog=EPILOG, invoke_without_command=True)
 
 
 @app.callback()

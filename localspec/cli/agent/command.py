@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from localspec.cli import console, options
 from localspec.cli.agent.display import ask_permission, show
-from localspec.cli.agent.options import AgentOptions, on_terminal
+from localspec.cli.agent.options import PANELS, AgentOptions, on_terminal
 from localspec.cli.agent.summary import format_stats_line, summary
 from localspec.cli.prompt import read_prompt, say_model
 from localspec.errors import LocalspecError
@@ -34,13 +34,14 @@ EPILOG = """Examples:
 
   localspec agent "Why does test.py fail?"
 
-  localspec agent qwen2.5-coder-1.5b "Add a --verbose flag to hello.py and run it" --dir demo
+  localspec agent qwen2.5-coder-1.5b "Add a flag to hello.py" --dir demo
 
-  localspec agent qwen3-8b "Why does the test fail?" --tool read_file --tool run_shell --allow run
+  localspec agent qwen3-8b "Why does the test fail?" --allow run
 
-  localspec agent qwen3-8b --mcp mcp.json --tool mytools:look_up --transcript work.jsonl"""
+  localspec agent qwen3-8b --mcp mcp.json --tool mytools:look_up"""
 
 
+@options.panels(PANELS)
 @options.command
 def agent(given: AgentOptions) -> None:
     """Check the options, load the model, and work on the task, or on one after another."""

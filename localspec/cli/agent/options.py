@@ -19,19 +19,38 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 
 
+PANELS = {
+    options.MODEL: ("system", "tool_format"),
+    "Tools": ("tool", "mcp", "folder", "allow", "yes"),
+    options.ANSWER: ("max_steps", "max_tokens", "temperature", "seed"),
+    options.DRAFT: ("draft", "draft_length"),
+    options.MACHINE: ("engine", "device", "threads", "prompt_cache"),
+    options.OUTPUT: ("transcript", "stats", "as_json"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """Arguments and options of `localspec agent`, in the order of its help."""
 
     model: Annotated[
-        str | None, typer.Argument(help="Model that works on the task.", show_default=DEFAULT_MODEL)
+        str | None,
+        typer.Argument(help="Model that works on the task.", show_default=DEFAULT_MODEL, metavar="MODEL"),
     ] = None
-    task: Annotated[str | None, typer.Argument(help="Task to do.", show_default=False)] = None
+    task: Annotated[str | None, typer.Argument(help="Task to do.", show_default=False, metavar="TASK")] = None
     default_model: options.DefaultModel = DEFAULT_MODEL
+    system: Annotated[
+        str | None,
+        typer.Option(help="System prompt.", metavar="TEXT", show_default="an agent's", callback=options.text),
+    ] = None
+    tool_format: Annotated[
+        str | None,
+        typer.Option(help="Tool-call format.", metavar="NAME", show_default="by the chat template"),
+    ] = None
     tool: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name of a tool, or MODULE:FUNCTION; may be repeated.", show_default="all built-in tools"
+            help="A tool, or MODULE:FUNCTION; may be repeated.", metavar="NAME", show_default="all built-in"
         ),
     ] = None
     mcp: Annotated[
@@ -41,28 +60,22 @@ class AgentOptions:
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            help="Allow without asking: read, write, run, fetch, local; may be repeated.",
-            show_default="read",
+            help="Allow read (the default), write, run, fetch or local unasked; may be repeated.",
+            metavar="KIND",
+            show_default=False,
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything.")] = False
-    max_steps: Annotated[int, typer.Option(min=1, help="Maximum answers of the model for one task.")] = 25
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of one answer.")] = 2048
-    system: Annotated[
-        str | None,
-        typer.Option(help="System prompt.", show_default="that of an agent", callback=options.text),
-    ] = None
-    tool_format: Annotated[
-        str | None, typer.Option(help="Tool-call format.", show_default="by the chat template")
-    ] = None
+    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum answers for one task.")] = 25
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum tokens of one answer.")] = 2048
+    temperature: options.Temperature = None
+    seed: options.Seed = None
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
     engine: options.Engine = "auto"
     device: options.Device = None
     threads: options.Threads = None
     prompt_cache: options.PromptCache = 2.0
-    temperature: options.Temperature = None
-    seed: options.Seed = None
     transcript: Annotated[
         Path | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from localspec.cli import console, options
 from localspec.cli.answers import ONE_ANSWER, answer_values, describe_file, report
-from localspec.cli.chat.options import ChatOptions
+from localspec.cli.chat.options import PANELS, ChatOptions
 from localspec.cli.chat.sessions import print_sessions, save
 from localspec.cli.prompt import read_prompt, say_model
 
@@ -32,9 +32,10 @@ EPILOG = """Examples:
 
   cat app.py | localspec chat qwen2.5-coder-1.5b "Explain this" --stats
 
-  localspec chat ./model.gguf "..." --draft ngram:longest=4 --draft-length fixed:tokens=3 --json"""
+  localspec chat ./model.gguf "..." --draft ngram:longest=4 --json"""
 
 
+@options.panels(PANELS)
 @options.command
 def chat(given: ChatOptions) -> None:
     """Check the options, then answer, converse, or list the saved conversations."""

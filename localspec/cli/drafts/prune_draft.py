@@ -25,31 +25,43 @@ predicts and by the cost of its passes on this machine. The draft is added to th
 `--draft auto`. The command resumes an interrupted build."""
 EPILOG = """Examples:
 
-  localspec prune-draft qwen2.5-coder-1.5b --from qwen2.5-coder-0.5b --name coder-draft
+  localspec prune-draft qwen2.5-coder-1.5b --from qwen2.5-coder-0.5b
 
   localspec prune-draft qwen2.5-coder-1.5b --layers 14 --heal 30
 
   localspec prune-draft smollm2-135m --layers 24 --vocab 16000 --bits 8"""
 
 
+@options.panels(
+    {
+        options.MODEL: ("source", "name"),
+        options.DRAFT: ("layers", "vocab", "bits", "heal", "prompts"),
+        options.MACHINE: ("engine",),
+        options.OUTPUT: ("as_json",),
+    }
+)
 def prune_draft(
-    model: Annotated[str, typer.Argument(help="Target model of the draft.")],
+    model: Annotated[str, typer.Argument(help="Target model of the draft.", metavar="MODEL")],
     source: Annotated[
         str | None,
-        typer.Option("--from", help="Model to prune.", show_default="its smallest sibling, or itself"),
+        typer.Option("--from", help="Model to prune.", metavar="MODEL", show_default="a sibling or MODEL"),
     ] = None,
-    layers: Annotated[str, typer.Option(help="Layers to keep, or auto.")] = "auto",
-    vocab: Annotated[str, typer.Option(help="Tokens to keep in its vocabulary, all, or auto.")] = "auto",
-    bits: Annotated[str, typer.Option(help="Bits per weight: 4, 8, 16, 0 to keep them, or auto.")] = AUTO,
+    layers: Annotated[str, typer.Option(help="Layers to keep, or auto.", metavar="N")] = "auto",
+    vocab: Annotated[
+        str, typer.Option(help="Tokens to keep in its vocabulary, all, or auto.", metavar="N")
+    ] = "auto",
+    bits: Annotated[
+        str, typer.Option(help="Bits per weight: 4, 8, 16, 0 to keep them, or auto.", metavar="N")
+    ] = AUTO,
     heal: Annotated[
-        str, typer.Option(help="Minutes of distillation from the target, or off; needs torch.")
+        str, typer.Option(help="Minutes of distillation (needs torch), or off.", metavar="N")
     ] = "off",
     prompts: options.CalibrationPrompts = None,
     name: Annotated[
-        str | None, typer.Option(help="Name in the library.", show_default="SOURCE-draft")
+        str | None, typer.Option(help="Name in the library.", metavar="NAME", show_default="SOURCE-draft")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Engine of the draft: openvino, gguf (llama.cpp) or torch.")
+        str, typer.Option(help="openvino, gguf (llama.cpp) or torch.", metavar="NAME")
     ] = "openvino",
     as_json: options.AsJsonCard = False,
 ) -> None:
