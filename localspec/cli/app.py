@@ -23,6 +23,7 @@ app = typer.Typer(
     epilog='Try: localspec chat smollm2-135m "What is the capital of France?"',
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {

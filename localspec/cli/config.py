@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ NOT_SETTABLE = {
 
 ALIASES = {"run": "chat", "ls": "list"}  # hidden commands, with the settings of another
 
-app = typer.Typer(help=options.flowing(HELP), epilog=EPILOG, invoke_without_command=True)
+app = typer.Typer(
+    help=options.flowing(HELP), epilog=EPILOG, invoke_without_command=True, rich_markup_mode="rich"
+)
 
 
 @app.callback()
@@ -85,7 +87,9 @@ def show_path() -> None:
 @app.command("set", help="Write a setting into config.toml: KEY for every command, COMMAND.KEY for one.")
 def set_value(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(help="Such as draft, or chat.draft.")],
+    key: Annotated[
+        str, typer.Argument(help="Such as draft, or chat.draft.", autocompletion=completion.settings)
+    ],
     value: Annotated[str, typer.Argument(help="As on the command line; several values as a TOML list.")],
 ) -> None:
     """Check a value and write it; raises UnknownName and BadValue."""
@@ -109,7 +113,9 @@ def set_value(
 
 @app.command("unset", help="Remove a setting from config.toml.")
 def unset(
-    key: Annotated[str, typer.Argument(help="Such as draft, or chat.draft.")],
+    key: Annotated[
+        str, typer.Argument(help="Such as draft, or chat.draft.", autocompletion=completion.set_keys)
+    ],
 ) -> None:
     """Remove a setting; raises UnknownName if it is not set."""
     from localspec import settings

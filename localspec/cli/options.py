@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from localspec.cli import completion
 from localspec.errors import BadValue
 
 Values = TypeVar("Values")
@@ -22,11 +23,24 @@ MODEL, ANSWER, DRAFT, MACHINE, OUTPUT = "Model", "Answer", "Draft", "Machine", "
 DefaultModel = Annotated[  # the setting `model`
     str, typer.Option("--model", help="Model if the arguments name none.", hidden=True)
 ]
-Draft = Annotated[str, typer.Option(help="auto, off, a spec (ngram:longest=4), a model.", metavar="SPEC")]
-DraftLengthPolicy = Annotated[
-    str, typer.Option(help="How far to draft: see `localspec parts`.", metavar="SPEC")
+Draft = Annotated[
+    str,
+    typer.Option(
+        help="auto, off, a spec (ngram:longest=4), a model.", autocompletion=completion.drafts, metavar="SPEC"
+    ),
 ]
-Engine = Annotated[str, typer.Option(help="What runs the model: see `localspec parts`.", metavar="SPEC")]
+DraftLengthPolicy = Annotated[
+    str,
+    typer.Option(
+        help="How far to draft: see `localspec parts`.", autocompletion=completion.policies, metavar="SPEC"
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="What runs the model: see `localspec parts`.", autocompletion=completion.engines, metavar="SPEC"
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(help="CPU, GPU, cuda: see `localspec devices`.", metavar="NAME", show_default="auto"),
@@ -45,7 +59,12 @@ Temperature = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Seed of the sampling.", metavar="N", show_default="random")]
 Suites = Annotated[
     list[str] | None,
-    typer.Option(help="Prompt suite, or a file; may be repeated.", metavar="NAME", show_default="quick"),
+    typer.Option(
+        help="Prompt suite, or a file; may be repeated.",
+        autocompletion=completion.suites,
+        metavar="NAME",
+        show_default="quick",
+    ),
 ]
 CalibrationPrompts = Annotated[
     Path | None,

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import completion, options
 from localspec.cli.prompt import is_prompt
 from localspec.errors import PromptError
 
@@ -35,7 +35,12 @@ class AgentOptions:
 
     model: Annotated[
         str | None,
-        typer.Argument(help="Model that works on the task.", show_default=DEFAULT_MODEL, metavar="MODEL"),
+        typer.Argument(
+            help="Model that works on the task.",
+            autocompletion=completion.models,
+            show_default=DEFAULT_MODEL,
+            metavar="MODEL",
+        ),
     ] = None
     task: Annotated[str | None, typer.Argument(help="Task to do.", show_default=False, metavar="TASK")] = None
     default_model: options.DefaultModel = DEFAULT_MODEL

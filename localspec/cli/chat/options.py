@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import completion, options
 from localspec.cli.prompt import is_prompt
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 
@@ -37,7 +37,13 @@ class ChatOptions:
     """Arguments and options of `localspec chat`, in the order of its help."""
 
     model: Annotated[
-        str | None, typer.Argument(help="Model that answers.", show_default=DEFAULT_MODEL, metavar="MODEL")
+        str | None,
+        typer.Argument(
+            help="Model that answers.",
+            autocompletion=completion.models,
+            show_default=DEFAULT_MODEL,
+            metavar="MODEL",
+        ),
     ] = None
     prompt: Annotated[
         str | None, typer.Argument(help="Prompt to answer.", show_default=False, metavar="PROMPT")
@@ -114,7 +120,12 @@ class ChatOptions:
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
     verifier: Annotated[
-        str, typer.Option(help="How drafts are verified: exact or rejection.", metavar="NAME")
+        str,
+        typer.Option(
+            help="How drafts are verified: exact or rejection.",
+            autocompletion=completion.verifiers,
+            metavar="NAME",
+        ),
     ] = "exact"
     decoding: Annotated[
         str,
@@ -135,7 +146,12 @@ class ChatOptions:
     ] = False
     session: Annotated[
         str | None,
-        typer.Option(help="Continue this conversation, or start it.", show_default=False, metavar="NAME"),
+        typer.Option(
+            help="Continue this conversation, or start it.",
+            autocompletion=completion.sessions,
+            show_default=False,
+            metavar="NAME",
+        ),
     ] = None
     list_sessions: Annotated[bool, typer.Option("--list", help="List the saved conversations.")] = False
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics after each answer, on stderr.")] = (

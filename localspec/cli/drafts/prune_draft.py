@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.drafts.format_card import format_card
 from localspec.cli.drafts.prompts import read_prompts
 from localspec.errors import BadValue, UnknownName
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 OPENVINO, AUTO, ALL = "openvino", "auto", "all"
 ENGINES = {OPENVINO: "openvino", "gguf": "llamacpp", "torch": "torch"}
+
+PANELS = {
+    options.MODEL: ("source", "name"),
+    options.DRAFT: ("layers", "vocab", "bits", "heal", "prompts"),
+    options.MACHINE: ("engine",),
+    options.OUTPUT: ("as_json",),
+}
 
 HELP = """Build a draft for MODEL, with fewer bits, fewer layers and a smaller vocabulary.
 
@@ -32,19 +39,21 @@ EPILOG = """Examples:
   localspec prune-draft smollm2-135m --layers 24 --vocab 16000 --bits 8"""
 
 
-@options.panels(
-    {
-        options.MODEL: ("source", "name"),
-        options.DRAFT: ("layers", "vocab", "bits", "heal", "prompts"),
-        options.MACHINE: ("engine",),
-        options.OUTPUT: ("as_json",),
-    }
-)
+@options.panels(PANELS)
 def prune_draft(
-    model: Annotated[str, typer.Argument(help="Target model of the draft.", metavar="MODEL")],
+    model: Annotated[
+        str,
+        typer.Argument(help="Target model of the draft.", autocompletion=completion.models, metavar="MODEL"),
+    ],
     source: Annotated[
         str | None,
-        typer.Option("--from", help="Model to prune.", metavar="MODEL", show_default="a sibling or MODEL"),
+        typer.Option(
+            "--from",
+            help="Model to prune.",
+            autocompletion=completion.models,
+            metavar="MODEL",
+            show_default="a sibling or MODEL",
+        ),
     ] = None,
     layers: Annotated[str, typer.Option(help="Layers to keep, or auto.", metavar="N")] = "auto",
     vocab: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.drafts.prompts import read_prompts
 
 HELP = """Quantize a model's weights to fewer bits, as a new model of the library.
@@ -23,7 +23,9 @@ EPILOG = "Example: localspec quantize smollm2-135m --bits 8 --name smol8"
     }
 )
 def quantize(
-    model: Annotated[str, typer.Argument(help="Model to quantize.", metavar="MODEL")],
+    model: Annotated[
+        str, typer.Argument(help="Model to quantize.", autocompletion=completion.models, metavar="MODEL")
+    ],
     bits: Annotated[int, typer.Option(help="Bits per weight: 4, 8 or 16.", metavar="N")] = 4,
     group: Annotated[
         int, typer.Option(min=32, metavar="N", help="Columns that share a scale, in 4 bits.")

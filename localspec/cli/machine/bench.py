@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.machine.bench_table import format_table
 from localspec.errors import BadValue
 
@@ -46,10 +46,17 @@ PANELS = {
 class BenchOptions:
     """Arguments and options of `localspec bench`, in the order of its help."""
 
-    model: Annotated[str, typer.Argument(help="Model to measure.", metavar="MODEL")]
+    model: Annotated[
+        str, typer.Argument(help="Model to measure.", autocompletion=completion.models, metavar="MODEL")
+    ]
     draft: Annotated[
         list[str] | None,
-        typer.Option(help="Draft to measure; may be repeated.", metavar="SPEC", show_default="auto"),
+        typer.Option(
+            help="Draft to measure; may be repeated.",
+            autocompletion=completion.drafts,
+            metavar="SPEC",
+            show_default="auto",
+        ),
     ] = None
     suite: options.Suites = None
     against: Annotated[

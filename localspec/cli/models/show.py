@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ EPILOG = "Example: localspec show smollm2-135m --json"
 
 
 def show(
-    model: Annotated[str, typer.Argument(help="Name in the library.")],
+    model: Annotated[str, typer.Argument(help="Name in the library.", autocompletion=completion.installed)],
     template: Annotated[bool, typer.Option("--template", help="Print only its chat template.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
