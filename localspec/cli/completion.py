@@ -1,4 +1,4 @@
-"""What a shell completes: the names of models, drafts, conversations, recipes, suites, parts and settings.
+"""Completion in a shell: names of models, drafts, conversations, recipes, suites, parts and settings.
 
 Each function reads only the names, without opening the library, and a damaged file completes to nothing.
 """
@@ -8,41 +8,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import typer
-
 from localspec.errors import LocalspecError
-
-Names = Iterable[str | tuple[str, str]]  # a name, or one with what a shell shows beside it
 
 
 def installed(incomplete: str) -> list[str]:
     """Complete the name of a model of the library."""
-    return _starting(incomplete, _installed)
+    return starting(incomplete, _installed)
 
 
 def models(incomplete: str) -> list[str | tuple[str, str]]:
     """Complete the name of a model of the library, or of one of the catalogue that a command runs."""
-    return _starting(incomplete, _models)
+    return starting(incomplete, _models)
 
 
 def drafts(incomplete: str) -> list[str | tuple[str, str]]:
     """Complete `auto`, `off`, a drafter or a model."""
-    return _starting(incomplete, lambda: ("auto", "off", *_parts("drafters"), *_models()))
+    return starting(incomplete, lambda: ("auto", "off", *_parts("drafters"), *_models()))
 
 
 def policies(incomplete: str) -> list[str]:
     """Complete the name of a draft-length policy."""
-    return _starting(incomplete, lambda: _parts("draft_length"))
+    return starting(incomplete, lambda: _parts("draft_length"))
 
 
 def engines(incomplete: str) -> list[str]:
     """Complete `auto` or the name of an engine."""
-    return _starting(incomplete, lambda: ("auto", *_parts("engines")))
+    return starting(incomplete, lambda: ("auto", *_parts("engines")))
 
 
 def verifiers(incomplete: str) -> list[str]:
     """Complete the name of a verifier."""
-    return _starting(incomplete, lambda: _parts("verifiers"))
+    return starting(incomplete, lambda: _parts("verifiers"))
 
 
 def sessions(incomplete: str) -> list[tuple[str, str]]:
@@ -55,7 +51,7 @@ def sessions(incomplete: str) -> list[tuple[str, str]]:
         for kept in Sessions(home() / "sessions.db").all():
             yield kept.name, kept.model
 
-    return _starting(incomplete, names)
+    return starting(incomplete, names)
 
 
 def recipes(incomplete: str) -> list[str]:
@@ -66,7 +62,7 @@ def recipes(incomplete: str) -> list[str]:
 
         return recipes.names()
 
-    return _starting(incomplete, names)
+    return starting(incomplete, names)
 
 
 def suites(incomplete: str) -> list[str]:
@@ -77,33 +73,16 @@ def suites(incomplete: str) -> list[str]:
 
         return suites.names()
 
-    return _starting(incomplete, names)
+    return starting(incomplete, names)
 
 
-def settings(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the key of a setting, and after a command and a point that of its table."""
-
-    def names() -> list[str]:
-        from localspec.cli.config import settable_options
-
-        commands = settable_options(context.find_root().command)
-        own = [f"{name}.{option.key}" for name, options in commands.items() for option in options]
-        return own if "." in incomplete else sorted({key.rpartition(".")[2] for key in own})
-
-    return _starting(incomplete, names)
-
-
-def set_keys(incomplete: str) -> list[str]:
-    """Complete the key of a setting that config.toml has."""
-
-    def names() -> Iterator[str]:
-        from localspec import settings
-
-        file = settings.path()
-        for key, value in settings.parse_toml(settings.read_text(file), file).items():
-            yield from (f"{key}.{name}" for name in value) if isinstance(value, dict) else (key,)
-
-    return _starting(incomplete, names)
+def starting(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[Any]:
+    """Return the names that begin with `incomplete`, none if they cannot be read."""
+    try:
+        found = list(names())
+    except (LocalspecError, OSError):
+        return []
+    return [name for name in found if (name if isinstance(name, str) else name[0]).startswith(incomplete)]
 
 
 def _installed() -> Iterator[str]:
@@ -128,12 +107,3 @@ def _parts(kind: str) -> tuple[str, ...]:
     from localspec import plugins
 
     return plugins.names(kind)
-
-
-def _starting(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[Any]:
-    """Return the names that begin with `incomplete`, none if they cannot be read."""
-    try:
-        found = list(names())
-    except (LocalspecError, OSError):
-        return []
-    return [name for name in found if (name if isinstance(name, str) else name[0]).startswith(incomplete)]

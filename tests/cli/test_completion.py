@@ -1,4 +1,4 @@
-"""What a shell completes, asked as bash and zsh ask."""
+"""Completion in a shell, in the protocol of bash and zsh."""
 
 from __future__ import annotations
 

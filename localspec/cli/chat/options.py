@@ -68,7 +68,7 @@ class ChatOptions:
             min=1,
             metavar="N",
             help="Maximum tokens of an answer.",
-            show_default="one answer: 4096",
+            show_default="4096 for one answer",
         ),
     ] = None
     no_loop_guard: Annotated[

@@ -39,39 +39,41 @@ EPILOG = """Examples:
   localspec prune-draft smollm2-135m --layers 24 --vocab 16000 --bits 8"""
 
 
+Target = Annotated[
+    str,
+    typer.Argument(help="Target model of the draft.", autocompletion=completion.models, metavar="MODEL"),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="Model to prune.",
+        autocompletion=completion.models,
+        metavar="MODEL",
+        show_default="a sibling or MODEL",
+    ),
+]
+Layers = Annotated[str, typer.Option(help="Layers to keep, or auto.", metavar="N")]
+Vocabulary = Annotated[str, typer.Option(help="Tokens to keep in its vocabulary, all, or auto.", metavar="N")]
+Bits = Annotated[str, typer.Option(help="Bits per weight: 4, 8, 16, 0 to keep them, or auto.", metavar="N")]
+Healing = Annotated[str, typer.Option(help="Minutes of distillation (needs torch), or off.", metavar="N")]
+Name = Annotated[
+    str | None, typer.Option(help="Name in the library.", metavar="NAME", show_default="SOURCE-draft")
+]
+Engine = Annotated[str, typer.Option(help="openvino, gguf (llama.cpp) or torch.", metavar="NAME")]
+
+
 @options.panels(PANELS)
 def prune_draft(
-    model: Annotated[
-        str,
-        typer.Argument(help="Target model of the draft.", autocompletion=completion.models, metavar="MODEL"),
-    ],
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="Model to prune.",
-            autocompletion=completion.models,
-            metavar="MODEL",
-            show_default="a sibling or MODEL",
-        ),
-    ] = None,
-    layers: Annotated[str, typer.Option(help="Layers to keep, or auto.", metavar="N")] = "auto",
-    vocab: Annotated[
-        str, typer.Option(help="Tokens to keep in its vocabulary, all, or auto.", metavar="N")
-    ] = "auto",
-    bits: Annotated[
-        str, typer.Option(help="Bits per weight: 4, 8, 16, 0 to keep them, or auto.", metavar="N")
-    ] = AUTO,
-    heal: Annotated[
-        str, typer.Option(help="Minutes of distillation (needs torch), or off.", metavar="N")
-    ] = "off",
+    model: Target,
+    source: Source = None,
+    layers: Layers = "auto",
+    vocab: Vocabulary = "auto",
+    bits: Bits = AUTO,
+    heal: Healing = "off",
     prompts: options.CalibrationPrompts = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name in the library.", metavar="NAME", show_default="SOURCE-draft")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="openvino, gguf (llama.cpp) or torch.", metavar="NAME")
-    ] = "openvino",
+    name: Name = None,
+    engine: Engine = "openvino",
     as_json: options.AsJsonCard = False,
 ) -> None:
     """Build the draft and print its card."""
