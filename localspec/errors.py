@@ -29,6 +29,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+NEAREST = 5  # names that a hint suggests
+
 
 class LocalspecError(Exception):
     """An error with a message and a `hint` on what to do next."""
@@ -214,3 +216,20 @@ def suggestion(wrong: str, valid: Iterable[str]) -> str:
     if not names:
         return "It takes none"
     return "Choose from " + ", ".join(f"`{name}`" for name in names)
+
+
+def nearest(wrong: str, valid: Iterable[str], shown_by: str) -> str:
+    """Return a hint with the five valid names nearest to `wrong`; the command `shown_by` lists them all."""
+    lower = wrong.lower()
+    scores = {name: difflib.SequenceMatcher(None, name, lower).ratio() for name in valid}
+    if not scores:
+        return f"See `{shown_by}`"
+    parts = {name for name in scores if lower and lower in name}
+    best = sorted(scores, key=lambda name: (name not in parts, -scores[name]))[:NEAREST]
+    quoted = [f"`{name}`" for name in best]
+    listed = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
+    close = best[0] in parts or scores[best[0]] >= 0.5
+    start = (
+        f"Did you mean {listed}?" if close else f"The nearest names are {listed.replace(' or ', ' and ')};"
+    )
+    return f"{start} `{shown_by}` shows them all"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import config, console
+from localspec.cli import config, console, options
 from localspec.cli.agent import command as agent
 from localspec.cli.chat import command as chat
 from localspec.cli.drafts import build, prune_draft, quantize
 from localspec.cli.machine import bench, devices, doctor, parts, tune
-from localspec.cli.models import clean, export, import_model, listing, pull, remove, show, verify
+from localspec.cli.models import clean, export, import_model, listing, pull, remove, search, show, verify
 from localspec.errors import LocalspecError, UsageError
 
 app = typer.Typer(
@@ -21,29 +23,36 @@ app = typer.Typer(
     epilog='Try: localspec chat smollm2-135m "What is the capital of France?"',
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("chat", help=chat.HELP, epilog=chat.EPILOG)(chat.chat)
-app.command("run", help="Alias of `chat`.", hidden=True)(chat.chat)
-app.command("agent", help=agent.HELP, epilog=agent.EPILOG)(agent.agent)
-app.command("bench", help=bench.HELP, epilog=bench.EPILOG)(bench.bench)
-app.command("build", help=build.HELP, epilog=build.EPILOG)(build.build)
-app.command("clean", help=clean.HELP, epilog=clean.EPILOG)(clean.clean)
+COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {
+    "chat": (chat, chat.chat),
+    "agent": (agent, agent.agent),
+    "bench": (bench, bench.bench),
+    "build": (build, build.build),
+    "clean": (clean, clean.clean),
+    "devices": (devices, devices.devices),
+    "doctor": (doctor, doctor.doctor),
+    "export": (export, export.export),
+    "import": (import_model, import_model.import_model),
+    "list": (listing, listing.listing),
+    "parts": (parts, parts.parts),
+    "prune-draft": (prune_draft, prune_draft.prune_draft),
+    "pull": (pull, pull.pull),
+    "quantize": (quantize, quantize.quantize),
+    "rm": (remove, remove.remove),
+    "search": (search, search.search),
+    "show": (show, show.show),
+    "tune": (tune, tune.tune),
+    "verify": (verify, verify.verify),
+}
+for name, (module, function) in COMMANDS.items():
+    text, examples = map(options.flowing, (module.HELP, module.EPILOG))
+    app.command(name, cls=options.Command, help=text, epilog=examples)(function)
+for alias, name in config.ALIASES.items():
+    app.command(alias, cls=options.Command, help=f"Alias of `{name}`.", hidden=True)(COMMANDS[name][1])
 app.add_typer(config.app, name=config.NAME)
-app.command("devices", help=devices.HELP, epilog=devices.EPILOG)(devices.devices)
-app.command("doctor", help=doctor.HELP, epilog=doctor.EPILOG)(doctor.doctor)
-app.command("export", help=export.HELP, epilog=export.EPILOG)(export.export)
-app.command("import", help=import_model.HELP, epilog=import_model.EPILOG)(import_model.import_model)
-app.command("list", help=listing.HELP, epilog=listing.EPILOG)(listing.listing)
-app.command("ls", help="Alias of `list`.", hidden=True)(listing.listing)
-app.command("parts", help=parts.HELP, epilog=parts.EPILOG)(parts.parts)
-app.command("prune-draft", help=prune_draft.HELP, epilog=prune_draft.EPILOG)(prune_draft.prune_draft)
-app.command("pull", help=pull.HELP, epilog=pull.EPILOG)(pull.pull)
-app.command("quantize", help=quantize.HELP, epilog=quantize.EPILOG)(quantize.quantize)
-app.command("rm", help=remove.HELP, epilog=remove.EPILOG)(remove.remove)
-app.command("show", help=show.HELP, epilog=show.EPILOG)(show.show)
-app.command("tune", help=tune.HELP, epilog=tune.EPILOG)(tune.tune)
-app.command("verify", help=verify.HELP, epilog=verify.EPILOG)(verify.verify)
 
 
 def _print_version(requested: bool) -> None:
@@ -55,7 +64,7 @@ def _print_version(requested: bool) -> None:
 
 
 @app.callback()
-def options(
+def root(
     context: typer.Context,
     version: Annotated[
         bool,

@@ -6,12 +6,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
 
 if TYPE_CHECKING:
@@ -44,7 +44,36 @@ NOT_SETTABLE = {
     "dir",
 }
 
-app = typer.Typer(help=HELP, epilog=EPILOG, invoke_without_command=True)
+ALIASES = {"run": "chat", "ls": "list"}  # hidden commands, with the settings of another
+
+
+def complete_keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the key of a setting, and after a command and a point that of its table."""
+
+    def names() -> list[str]:
+        commands = settable_options(context.find_root().command)
+        own = [f"{name}.{option.key}" for name, known in commands.items() for option in known]
+        return own if "." in incomplete else sorted({key.rpartition(".")[2] for key in own})
+
+    return completion.starting(incomplete, names)
+
+
+def complete_set_keys(incomplete: str) -> list[str]:
+    """Complete the key of a setting that config.toml has."""
+
+    def names() -> Iterator[str]:
+        from localspec import settings
+
+        file = settings.path()
+        for key, value in settings.parse_toml(settings.read_text(file), file).items():
+            yield from (f"{key}.{name}" for name in value) if isinstance(value, dict) else (key,)
+
+    return completion.starting(incomplete, names)
+
+
+app = typer.Typer(
+    help=options.flowing(HELP), epilog=EPILOG, invoke_without_command=True, rich_markup_mode="rich"
+)
 
 
 @app.callback()
@@ -83,7 +112,7 @@ def show_path() -> None:
 @app.command("set", help="Write a setting into config.toml: KEY for every command, COMMAND.KEY for one.")
 def set_value(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(help="Such as draft, or chat.draft.")],
+    key: Annotated[str, typer.Argument(help="Such as draft, or chat.draft.", autocompletion=complete_keys)],
     value: Annotated[str, typer.Argument(help="As on the command line; several values as a TOML list.")],
 ) -> None:
     """Check a value and write it; raises UnknownName and BadValue."""
@@ -107,7 +136,9 @@ def set_value(
 
 @app.command("unset", help="Remove a setting from config.toml.")
 def unset(
-    key: Annotated[str, typer.Argument(help="Such as draft, or chat.draft.")],
+    key: Annotated[
+        str, typer.Argument(help="Such as draft, or chat.draft.", autocompletion=complete_set_keys)
+    ],
 ) -> None:
     """Remove a setting; raises UnknownName if it is not set."""
     from localspec import settings
@@ -205,7 +236,7 @@ def apply(context: typer.Context) -> None:
     if command is None or command == NAME:
         return
     try:
-        values = Settings.read(settable_options(context.command)).of_command(command)
+        values = Settings.read(settable_options(context.command)).of_command(ALIASES.get(command, command))
         context.default_map = {command: {value.option.field: value.for_parser() for value in values}}
     except LocalspecError:
         if {"-h", "--help"}.isdisjoint(sys.argv):  # help must work with broken settings

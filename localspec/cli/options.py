@@ -2,46 +2,74 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
+from localspec.cli import completion
 from localspec.errors import BadValue
 
 Values = TypeVar("Values")
 
+MODEL, ANSWER, DRAFT, MACHINE, OUTPUT = "Model", "Answer", "Draft", "Machine", "Output"  # panels of the help
+
+DefaultModel = Annotated[  # the setting `model`
+    str, typer.Option("--model", help="Model if the arguments name none.", hidden=True)
+]
 Draft = Annotated[
-    str, typer.Option(help="Drafter: auto, off, a spec such as ngram:longest=4, or a draft model.")
-]
-DraftLengthPolicy = Annotated[str, typer.Option(help="Draft-length policy: see `localspec parts`.")]
-Engine = Annotated[str, typer.Option(help="Engine that runs the model: see `localspec parts`.")]
-Device = Annotated[
-    str | None, typer.Option(help="CPU, GPU, cuda ...: see `localspec devices`.", show_default="auto")
-]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of the engine.", show_default="all")]
-PromptCache = Annotated[
-    float,
+    str,
     typer.Option(
-        min=0, metavar="GB", help="Maximum disk for the prompt (KV) cache of all models; 0 turns it off."
+        help="auto, off, a spec (ngram:longest=4), a model.", autocompletion=completion.drafts, metavar="SPEC"
     ),
 ]
-Temperature = Annotated[
-    float | None, typer.Option(help="Sampling temperature; 0 is greedy.", show_default="the model's")
+DraftLengthPolicy = Annotated[
+    str,
+    typer.Option(
+        help="How far to draft: see `localspec parts`.", autocompletion=completion.policies, metavar="SPEC"
+    ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of the sampling.", show_default="random")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="What runs the model: see `localspec parts`.", autocompletion=completion.engines, metavar="SPEC"
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help="CPU, GPU, cuda: see `localspec devices`.", metavar="NAME", show_default="auto"),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="CPU threads of the engine.", show_default="all")
+]
+PromptCache = Annotated[
+    float,
+    typer.Option(min=0, metavar="GB", help="Disk for the prompt (KV) cache, 0 for none."),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(help="Sampling temperature; 0 is greedy.", metavar="X", show_default="the model's"),
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of the sampling.", metavar="N", show_default="random")]
 Suites = Annotated[
     list[str] | None,
-    typer.Option(help="Name of a prompt suite, or a file; may be repeated.", show_default="quick"),
+    typer.Option(
+        help="Prompt suite, or a file; may be repeated.",
+        autocompletion=completion.suites,
+        metavar="NAME",
+        show_default="quick",
+    ),
 ]
 CalibrationPrompts = Annotated[
     Path | None,
     typer.Option(
-        help="File of calibration prompts: one a line, or JSON lines.", show_default="those of `quick`"
+        help="Calibration prompts, one a line or JSON lines.", metavar="FILE", show_default="suite quick"
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -94,3 +122,38 @@ def command(function: Callable[[Values], None]) -> Callable[..., None]:
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = hints
     return called
+
+
+def panels(groups: Mapping[str, tuple[str, ...]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that groups a command's options, by parameter, in panels of its help."""
+    panel_of = {name: panel for panel, names in groups.items() for name in names}
+
+    def grouped(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        for name, panel in panel_of.items():
+            kind, option = hints[name].__origin__, copy.copy(hints[name].__metadata__[0])
+            option.rich_help_panel = panel
+            hints[name] = Annotated[kind, option]
+        parameters = inspect.signature(function).parameters.values()
+        changed = [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
+        function.__signature__ = inspect.Signature(changed)  # type: ignore[attr-defined]
+        function.__annotations__ = hints
+        return function
+
+    return grouped
+
+
+class Command(TyperCommand):
+    """A command whose `--help` is in the panel of its output, if its options are in panels."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option, in its panel."""
+        option = super().get_help_option(ctx)
+        if option and any(getattr(parameter, "rich_help_panel", None) for parameter in self.params):
+            option.rich_help_panel = OUTPUT
+        return option
+
+
+def flowing(text: str) -> str:
+    """Return a command's text for its help: each paragraph is one line, and a bracket is no markup."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n")).replace("[", "\\[")

@@ -9,11 +9,29 @@ from contextlib import contextmanager
 
 from localspec.cli import console
 from localspec.cli.options import has_surrogates, utf8
+from localspec.disk import given
 from localspec.errors import PromptError
 
 WAIT = 3.0  # seconds after which the user is told what the command waits for
+SENTENCE_ENDS = ("?", ".", "!")
+PATHS = ("/", "./", "../", "~")
 MAX_STDIN = 64_000_000  # characters
 NO_STDIN = "`< /dev/null` gives it none"
+
+
+def is_prompt(argument: str | None) -> bool:
+    """Return whether a lone argument is a prompt, and no model: a blank in it or `?`, `.` or `!` at its end.
+
+    A file or folder that exists, and what begins like a path, is a model.
+    """
+    if argument is None or argument.startswith(PATHS) or given.exists(argument):
+        return False
+    return any(map(str.isspace, argument)) or argument.endswith(SENTENCE_ENDS)
+
+
+def say_model(model: str, why: str) -> None:
+    """Say which model answers, where the arguments do not."""
+    console.say(f"{model} answers, {why}", console.DIM)
 
 
 def read_prompt(argument: str | None) -> str | None:

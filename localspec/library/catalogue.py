@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import BadValue, UnknownModel, suggestion
+from localspec.errors import BadValue, UnknownModel, nearest
 from localspec.library.sources import Source
 
 HERE = Path(__file__)
@@ -20,6 +20,7 @@ BYTES = {"int4": 0.56, "int8": 1.06, "fp16": 2.0}  # per weight, scales included
 OVERHEAD_BYTES = 1.0e9  # the program, and a KV cache of some thousand tokens
 SIZES = {"M": 1e6, "B": 1e9}
 
+SHOWN_BY = "localspec search"  # the command that lists the models
 TEXT = "text"  # the kind of model that localspec runs
 
 
@@ -39,13 +40,19 @@ class CatalogueEntry:
     digest: str = ""  # sha256 of the GGUF file, empty if unknown
     draft: str | None = None  # the catalogue name of its draft model
     kind: str = TEXT  # or speech
+    use: str = "chat"  # what it is trained for
     # format -> precision or GGUF type -> source
     formats: Mapping[str, Mapping[str, Source]] = field(default_factory=dict)
 
     def memory(self, precision: str) -> int:
         """Return the approximate minimum of memory in bytes."""
-        parameters = float(self.parameters[:-1]) * SIZES[self.parameters[-1]]
-        return int(parameters * BYTES[precision] + OVERHEAD_BYTES)
+        return int(self._weights() * BYTES[precision] + OVERHEAD_BYTES)
+
+    def download_bytes(self) -> int:
+        """Return the approximate size of its first source, of which localspec may make a graph as well."""
+        published = self.formats.get(HF, {}).values()
+        precision = "fp16" if self.sources[0] in published else self.precision_from(self.sources[0])
+        return int(self._weights() * BYTES[precision])
 
     def precision_from(self, source: Source) -> str:
         """Return the precision in which a model from `source` runs; 16-bit weights become an int8 graph."""
@@ -76,6 +83,10 @@ class CatalogueEntry:
             ]
         return matching
 
+    def _weights(self) -> float:
+        """Return the number of its parameters."""
+        return float(self.parameters[:-1]) * SIZES[self.parameters[-1]]
+
 
 @functools.cache
 def entries() -> tuple[CatalogueEntry, ...]:
@@ -88,7 +99,7 @@ def find(name: str) -> CatalogueEntry:
     """Return the entry with that name or alias; raise UnknownModel, suggesting similar names."""
     entry = lookup(name)
     if entry is None:
-        raise UnknownModel(f"Unknown model `{name}`", suggestion(name, names()))
+        raise UnknownModel(f"Unknown model `{name}`", nearest(name, names(), SHOWN_BY))
     return entry
 
 

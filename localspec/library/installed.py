@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from localspec.disk import atomic, private
-from localspec.errors import UnknownModel, suggestion
+from localspec.errors import UnknownModel, nearest
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import completeness, refusals
 from localspec.library.importing.source import GraphMode, ImportSource
@@ -182,7 +182,7 @@ class InstalledModels:
         model = self.find(name) or next((model for model in self.known() if model.name == name), None)
         if model is None:
             names = [model.name for model in self.all()]
-            raise UnknownModel(f"`{name}` is not in the library", suggestion(name, names))
+            raise UnknownModel(f"`{name}` is not in the library", nearest(name, names, "localspec list"))
         with locked(self.models, model.name, progress), storage.storage_errors(self.models):
             folder, compiled = self.models / model.name, compiled_folder(model.folder)
             freed = storage.reclaimable_bytes(folder) + storage.reclaimable_bytes(compiled)

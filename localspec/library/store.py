@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec.disk import given, in_use
-from localspec.errors import BadValue, UnknownModel, UnsupportedModel, suggestion
+from localspec.errors import BadValue, UnknownModel, UnsupportedModel, nearest
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
 from localspec.library.download.pull import PullRequest, name_for, pull, request_for
@@ -60,7 +60,7 @@ class Library(InstalledModels):
         if name and given.exists(name):
             return from_path(self, Path(name), progress, graph)
         names = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
-        raise UnknownModel(f"Unknown model `{name}`", suggestion(name, names))
+        raise UnknownModel(f"Unknown model `{name}`", nearest(name, names, catalogue.SHOWN_BY))
 
     def pull(
         self,

@@ -216,3 +216,25 @@ def test_the_default_path_is_in_the_configuration_folder(localspec: Localspec, t
     assert localspec.run("config", "set", "draft", "off", **home).code == 0
     rows = json.loads(localspec.run("config", "--json", **home).out)["settings"]
     assert {row["value"] for row in rows if row["key"] == "draft"} >= {"off"}
+
+
+def test_the_default_model_can_be_set(configured: Configured) -> None:
+    rows = configured.rows()
+    assert rows["chat.model"]["value"] == MODEL
+    assert rows["agent.model"]["value"] == "qwen2.5-coder-1.5b"
+    assert configured.run("config", "set", "model", "no-such").code == 0
+    for command in ("chat", "run", "agent"):
+        found = configured.run(command, "Say hi")
+        assert found.err.startswith("no-such answers, the default model\n")
+        assert f"Unknown model `no-such`; `model` is set in `{configured.file}`, line 1" in found.err
+    found = configured.run("chat", "Say hi", "--max-tokens", "2", LOCALSPEC_MODEL=MODEL)
+    assert (found.code, found.err) == (0, f"{MODEL} answers, the default model\n")
+
+
+def test_a_named_model_is_not_told(configured: Configured) -> None:
+    found = configured.run("chat", MODEL, "Say hi", "--max-tokens", "2", LOCALSPEC_MODEL="no-such")
+    assert (found.code, found.err) == (0, "")
+
+
+def test_a_single_word_that_is_no_model_is_unknown(configured: Configured) -> None:
+    configured.run("chat", "smolm2-135m", stdin="Hi").refused(1, "Unknown model", f"`{MODEL}`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -14,6 +15,7 @@ from localspec.cli.agent.options import AgentOptions
 from localspec.cli.app import app
 from localspec.cli.chat.options import ChatOptions
 from localspec.cli.machine.bench import BenchOptions
+from localspec.cli.prompt import is_prompt
 
 seen: list[Given] = []
 
@@ -56,3 +58,42 @@ def test_the_help_has_the_order_of_the_dataclass(name: str, kind: type[Any]) -> 
     tree: Any = typer.main.get_command(app)
     names = [parameter.name for parameter in tree.commands[name].params]
     assert names[: len(fields(kind))] == [field.name for field in fields(kind)]
+
+
+@pytest.mark.parametrize(
+    ("argument", "prompt"),
+    [
+        ("What is the capital of France?", True),
+        ("Explain hash tables", True),
+        ("Why?", True),
+        ("two\nlines", True),
+        (" ", True),
+        ("Hello", False),
+        ("qwen3-8b", False),
+        ("hf:OWNER/NAME", False),
+        ("/no/such folder", False),
+        ("./no such.gguf", False),
+        ("~/no such.gguf", False),
+        (".", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_prompt_has_a_blank_or_ends_like_a_sentence(argument: str | None, prompt: bool) -> None:
+    assert is_prompt(argument) is prompt
+
+
+def test_a_file_with_a_blank_in_its_name_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_prompt("my model.gguf")
+    (tmp_path / "my model.gguf").touch()
+    assert not is_prompt("my model.gguf")
+
+
+def test_a_lone_prompt_leaves_the_model_to_the_settings() -> None:
+    chat = ChatOptions("Say hi").with_prompt_first()
+    assert (chat.model, chat.prompt) == (None, "Say hi")
+    agent = AgentOptions("Fix test.py!").with_task_first()
+    assert (agent.model, agent.task) == (None, "Fix test.py!")
+    assert ChatOptions("Say hi", "Count").with_prompt_first().model == "Say hi"
+    assert AgentOptions("qwen3-8b").with_task_first().model == "qwen3-8b"

@@ -439,7 +439,7 @@ def test_trying_the_next_source_is_reported(
         (
             "smollm2-136m",
             "Unknown model `smollm2-136m`",
-            "Did you mean `smollm2-360m` or `smollm2-135m`",
+            "Did you mean `smollm2-135m`, `smollm2-360m`",
         ),
         ("o/m", "No such file or folder: `o/m`", "Did you mean `hf:o/m`?"),
         ("./none.gguf", "No such file or folder: `none.gguf`", "Check the path"),

@@ -10,10 +10,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from localspec.cli import console, options
 from localspec.cli.agent.display import ask_permission, show, show_change
-from localspec.cli.agent.options import AgentOptions, on_terminal
+from localspec.cli.agent.options import PANELS, AgentOptions, on_terminal
 from localspec.cli.agent.summary import format_stats_line, summary
 from localspec.cli.agent.undo import COMMANDS, undo_file, undo_last
-from localspec.cli.prompt import read_prompt
+from localspec.cli.prompt import read_prompt, say_model
 from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
@@ -27,22 +27,29 @@ HELP = """Let a model work in a folder: it reads and changes files and runs prog
 
 It shows what it is about to write, run or fetch, and asks; reading files in the folder is allowed. Without a
 TASK it asks for one after another. Its tools cannot leave the folder, but a program that you let it run can:
-look at it first."""
+look at it first.
+
+A lone argument is the TASK if it has a blank or ends in `?`, `.` or `!`, unless it is a path. The default
+model, which `localspec config set agent.model NAME` changes, then works on it."""
 EPILOG = """Examples:
 
-  localspec agent qwen2.5-coder-1.5b "Add a --verbose flag to hello.py and run it" --dir demo
+  localspec agent "Why does test.py fail?"
 
-  localspec agent qwen3-8b "Why does the test fail?" --tool read_file --tool run_shell --allow run
+  localspec agent qwen2.5-coder-1.5b "Add a flag to hello.py" --dir demo
 
-  localspec agent qwen3-8b --mcp mcp.json --tool mytools:look_up --transcript work.jsonl"""
+  localspec agent qwen3-8b "Why does the test fail?" --allow run
+
+  localspec agent qwen3-8b --mcp mcp.json --tool mytools:look_up"""
 
 
+@options.panels(PANELS)
 @options.command
 def agent(given: AgentOptions) -> None:
     """Check the options, load the model, and work on the task, or on one after another."""
     if given.undo:
         undo_last(given.folder)
         return
+    given = given.with_task_first()
     task = read_prompt(given.task)
     given.check_task(task)
     from localspec.agent.tools.folder import Folder
@@ -52,6 +59,9 @@ def agent(given: AgentOptions) -> None:
     from localspec.runtime.generation import Runtime
 
     choice = given.parts()
+    model = given.model or given.default_model
+    if task is not None and not given.model:
+        say_model(model, "the default model")
     permission = permission_of(given)
     library = Library()
     with ExitStack() as stack:
@@ -60,7 +70,7 @@ def agent(given: AgentOptions) -> None:
         out = stack.enter_context(opened(given.transcript)) if given.transcript else None
         with Terminal() as progress:
             cache = int(1e9 * given.prompt_cache)
-            runtime = Runtime.load(given.model, choice, library, progress, prompt_cache_bytes=cache)
+            runtime = Runtime.load(model, choice, library, progress, prompt_cache_bytes=cache)
         worker = Worker(make_agent(runtime, tools, permission, given), folder, out, given.stats)
         if task is None:
             worker.converse(library.home / "tasks")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import options
+from localspec.cli import completion, options
+from localspec.cli.prompt import is_prompt
 from localspec.errors import PromptError
 
 if TYPE_CHECKING:
@@ -18,16 +19,43 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 
 
+PANELS = {
+    options.MODEL: ("system", "tool_format"),
+    "Tools": ("tool", "mcp", "folder", "allow", "yes", "undo"),
+    options.ANSWER: ("max_steps", "max_tokens", "temperature", "seed"),
+    options.DRAFT: ("draft", "draft_length"),
+    options.MACHINE: ("engine", "device", "threads", "prompt_cache"),
+    options.OUTPUT: ("transcript", "stats", "as_json"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """Arguments and options of `localspec agent`, in the order of its help."""
 
-    model: Annotated[str, typer.Argument(help="Model that works on the task.")] = DEFAULT_MODEL
-    task: Annotated[str | None, typer.Argument(help="Task to do.", show_default=False)] = None
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="Model that works on the task.",
+            autocompletion=completion.models,
+            show_default=DEFAULT_MODEL,
+            metavar="MODEL",
+        ),
+    ] = None
+    task: Annotated[str | None, typer.Argument(help="Task to do.", show_default=False, metavar="TASK")] = None
+    default_model: options.DefaultModel = DEFAULT_MODEL
+    system: Annotated[
+        str | None,
+        typer.Option(help="System prompt.", metavar="TEXT", show_default="an agent's", callback=options.text),
+    ] = None
+    tool_format: Annotated[
+        str | None,
+        typer.Option(help="Tool-call format.", metavar="NAME", show_default="by the chat template"),
+    ] = None
     tool: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name of a tool, or MODULE:FUNCTION; may be repeated.", show_default="all built-in tools"
+            help="A tool, or MODULE:FUNCTION; may be repeated.", metavar="NAME", show_default="all built-in"
         ),
     ] = None
     mcp: Annotated[
@@ -37,31 +65,25 @@ class AgentOptions:
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            help="Allow without asking: read, write, run, fetch, local; may be repeated.",
-            show_default="read",
+            help="Allow read (the default), write, run, fetch or local unasked; may be repeated.",
+            metavar="KIND",
+            show_default=False,
         ),
     ] = None
     undo: Annotated[
         bool, typer.Option("--undo", help="Restore the files that the last task in the folder has written.")
     ] = False
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything.")] = False
-    max_steps: Annotated[int, typer.Option(min=1, help="Maximum answers of the model for one task.")] = 25
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of one answer.")] = 2048
-    system: Annotated[
-        str | None,
-        typer.Option(help="System prompt.", show_default="that of an agent", callback=options.text),
-    ] = None
-    tool_format: Annotated[
-        str | None, typer.Option(help="Tool-call format.", show_default="by the chat template")
-    ] = None
+    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum answers for one task.")] = 25
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum tokens of one answer.")] = 2048
+    temperature: options.Temperature = None
+    seed: options.Seed = None
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
     engine: options.Engine = "auto"
     device: options.Device = None
     threads: options.Threads = None
     prompt_cache: options.PromptCache = 2.0
-    temperature: options.Temperature = None
-    seed: options.Seed = None
     transcript: Annotated[
         Path | None,
         typer.Option(
@@ -78,12 +100,19 @@ class AgentOptions:
         """The sampling settings that were given."""
         return {} if self.temperature is None else {"temperature": self.temperature}
 
+    def with_task_first(self) -> AgentOptions:
+        """Return options in which a lone argument is the task, if it reads as one."""
+        if self.task is None and is_prompt(self.model):
+            return replace(self, model=None, task=self.model)
+        return self
+
     def check_task(self, task: str | None) -> None:
         """Raise PromptError for an empty task, or for none without a terminal to type one."""
+        shown = self.model or self.default_model
         if not (task is None and on_terminal(sys.stdin)) and not (task or "").strip():
-            raise PromptError("The task is empty", f'Type one: localspec agent {self.model} "..."')
+            raise PromptError("The task is empty", f'Type one: localspec agent {shown} "..."')
         if task is None and self.as_json:
-            raise PromptError("`--json` needs a task", f'Type one: localspec agent {self.model} "..." --json')
+            raise PromptError("`--json` needs a task", f'Type one: localspec agent {shown} "..." --json')
 
     def parts(self) -> Choice:
         """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from localspec.cli import console, options
 from localspec.cli.answers import ONE_ANSWER, answer_values, describe_file, report
-from localspec.cli.chat.options import DEFAULT_MODEL, ChatOptions
+from localspec.cli.chat.options import PANELS, ChatOptions
 from localspec.cli.chat.sessions import print_sessions, save
-from localspec.cli.prompt import read_prompt
+from localspec.cli.prompt import read_prompt, say_model
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
@@ -20,16 +20,22 @@ HELP = """Answer a prompt, or hold a conversation.
 
 MODEL is a name in the catalogue, a GGUF file, an OpenVINO or Hugging Face folder, or hf:OWNER/NAME; it is
 downloaded when missing. With a PROMPT, or with text on stdin, the command answers once; otherwise it starts a
-conversation: Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands."""
+conversation: Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
+
+A lone argument is the PROMPT if it has a blank or ends in `?`, `.` or `!`, unless it is a path. The default
+model, which `localspec config set model NAME` changes, then answers."""
 EPILOG = """Examples:
+
+  localspec chat "What is the capital of France?"
 
   localspec chat smollm2-135m "What is the capital of France?"
 
   cat app.py | localspec chat qwen2.5-coder-1.5b "Explain this" --stats
 
-  localspec chat ./model.gguf "..." --draft ngram:longest=4 --draft-length fixed:tokens=3 --json"""
+  localspec chat ./model.gguf "..." --draft ngram:longest=4 --json"""
 
 
+@options.panels(PANELS)
 @options.command
 def chat(given: ChatOptions) -> None:
     """Check the options, then answer, converse, or list the saved conversations."""
@@ -58,7 +64,9 @@ def run(given: ChatOptions, text: str | None) -> None:
     library = Library()
     sessions = Sessions(library.home / "sessions.db")
     name, saved_model, messages = sessions.found(given.session, latest=given.continue_latest)
-    model = given.model or saved_model or DEFAULT_MODEL
+    model = given.model or saved_model or given.default_model
+    if text is not None and not given.model:
+        say_model(model, "the model of the conversation" if saved_model else "the default model")
     with Terminal() as progress:
         runtime = load_choice(model, choice, library, progress, int(1e9 * given.prompt_cache)).runtime
     for file in files:

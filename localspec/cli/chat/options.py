@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import options
-from localspec.disk import given
+from localspec.cli import completion, options
+from localspec.cli.prompt import is_prompt
 from localspec.errors import BadValue, EmptyPrompt, PromptError
 
 if TYPE_CHECKING:
@@ -22,113 +22,138 @@ SAMPLING = (
 )
 
 
+PANELS = {
+    options.MODEL: ("system", "raw", "think"),
+    options.ANSWER: (*("max_tokens", "no_loop_guard", *SAMPLING, "seed", "stop", "json_schema", "grammar"),),
+    options.DRAFT: ("draft", "draft_length", "verifier", "decoding"),
+    options.MACHINE: ("engine", "device", "threads", "prompt_cache"),
+    "Conversation": ("file", "continue_latest", "session", "list_sessions"),
+    options.OUTPUT: ("stats", "as_json"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
     """Arguments and options of `localspec chat`, in the order of its help."""
 
-    model: Annotated[str | None, typer.Argument(help="Model that answers.", show_default=DEFAULT_MODEL)] = (
-        None
-    )
-    prompt: Annotated[str | None, typer.Argument(help="Prompt to answer.", show_default=False)] = None
-    draft: options.Draft = "auto"
-    draft_length: options.DraftLengthPolicy = "adaptive"
-    verifier: Annotated[str, typer.Option(help="How drafted tokens are verified: exact or rejection.")] = (
-        "exact"
-    )
-    decoding: Annotated[
-        str,
-        typer.Option(
-            help="Decoding method: standard, or one that changes the text: contrastive:alpha=0.6,k=4."
-        ),
-    ] = "standard"
-    engine: options.Engine = "auto"
-    device: options.Device = None
-    threads: options.Threads = None
-    prompt_cache: options.PromptCache = 2.0
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum tokens of an answer.", show_default="4096, in a conversation the context"
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="Model that answers.",
+            autocompletion=completion.models,
+            show_default=DEFAULT_MODEL,
+            metavar="MODEL",
         ),
     ] = None
-    no_loop_guard: Annotated[
-        bool, typer.Option("--no-loop-guard", help="Let an answer repeat one passage without end.")
-    ] = False
-    temperature: options.Temperature = None
-    top_k: Annotated[
-        int | None, typer.Option(help="Sample from the k most likely tokens.", show_default="the model's")
+    prompt: Annotated[
+        str | None, typer.Argument(help="Prompt to answer.", show_default=False, metavar="PROMPT")
     ] = None
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            help="Sample from the most likely tokens of this total probability.", show_default="the model's"
-        ),
-    ] = None
-    min_p: Annotated[
-        float | None,
-        typer.Option(
-            help="Minimum probability, as a share of the most likely token's.", show_default="the model's"
-        ),
-    ] = None
-    repetition_penalty: Annotated[
-        float | None,
-        typer.Option(
-            help="Above 1, makes tokens of the prompt and answer less likely.", show_default="the model's"
-        ),
-    ] = None
-    presence_penalty: Annotated[
-        float | None,
-        typer.Option(
-            help="Logits to take off each token that the answer has already.", show_default="the model's"
-        ),
-    ] = None
-    frequency_penalty: Annotated[
-        float | None,
-        typer.Option(
-            help="Logits to take off a token for each time the answer has it.", show_default="the model's"
-        ),
-    ] = None
-    seed: options.Seed = None
+    default_model: options.DefaultModel = DEFAULT_MODEL
     system: Annotated[
-        str | None, typer.Option(help="System prompt.", show_default=False, callback=options.text)
+        str | None,
+        typer.Option(help="System prompt.", metavar="TEXT", show_default=False, callback=options.text),
     ] = None
-    stop: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Stop before this text; may be repeated.", show_default=False, callback=options.text
-        ),
-    ] = None
-    json_schema: Annotated[
-        Path | None,
-        typer.Option(help="Constrain the answer to JSON of this schema.", show_default=False, metavar="FILE"),
-    ] = None
-    grammar: Annotated[
-        Path | None,
-        typer.Option(
-            help="Constrain the answer to this grammar, Lark or GBNF.", show_default=False, metavar="FILE"
-        ),
-    ] = None
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompt itself, without a chat template.")
+    ] = False
     think: Annotated[
         bool | None,
         typer.Option(
             "--think/--no-think", help="Turn the model's thinking on or off.", show_default="the model's"
         ),
     ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Maximum tokens of an answer.",
+            show_default="4096 for one answer",
+        ),
+    ] = None
+    no_loop_guard: Annotated[
+        bool, typer.Option("--no-loop-guard", help="Let an answer repeat without end.")
+    ] = False
+    temperature: options.Temperature = None
+    top_k: Annotated[
+        int | None,
+        typer.Option(help="Sample from the N most likely tokens.", metavar="N", show_default="the model's"),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from the top P of probability.", metavar="P", show_default="the model's"),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="Minimum share of the top probability.", metavar="P", show_default="the model's"),
+    ] = None
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Above 1: fewer repeated tokens.", metavar="X", show_default="the model's"),
+    ] = None
+    presence_penalty: Annotated[
+        float | None,
+        typer.Option(help="Logits off each token that occurred.", metavar="X", show_default="the model's"),
+    ] = None
+    frequency_penalty: Annotated[
+        float | None,
+        typer.Option(help="Logits off a token per occurrence.", metavar="X", show_default="the model's"),
+    ] = None
+    seed: options.Seed = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Stop before this text; may be repeated.",
+            metavar="TEXT",
+            show_default=False,
+            callback=options.text,
+        ),
+    ] = None
+    json_schema: Annotated[
+        Path | None,
+        typer.Option(help="Constrain to JSON of this schema.", show_default=False, metavar="FILE"),
+    ] = None
+    grammar: Annotated[
+        Path | None,
+        typer.Option(help="Constrain to this grammar, Lark or GBNF.", show_default=False, metavar="FILE"),
+    ] = None
+    draft: options.Draft = "auto"
+    draft_length: options.DraftLengthPolicy = "adaptive"
+    verifier: Annotated[
+        str,
+        typer.Option(
+            help="How drafts are verified: exact or rejection.",
+            autocompletion=completion.verifiers,
+            metavar="NAME",
+        ),
+    ] = "exact"
+    decoding: Annotated[
+        str,
+        typer.Option(help="standard or contrastive, a text of its own.", metavar="SPEC"),
+    ] = "standard"
+    engine: options.Engine = "auto"
+    device: options.Device = None
+    threads: options.Threads = None
+    prompt_cache: options.PromptCache = 2.0
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", help="Attach this text file; may be repeated.", show_default=False),
+        typer.Option(
+            "--file", "-f", help="Attach a text file; may be repeated.", metavar="FILE", show_default=False
+        ),
     ] = None
     continue_latest: Annotated[
         bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
     ] = False
     session: Annotated[
         str | None,
-        typer.Option(help="Continue this conversation, or start it.", show_default=False, metavar="NAME"),
+        typer.Option(
+            help="Continue this conversation, or start it.",
+            autocompletion=completion.sessions,
+            show_default=False,
+            metavar="NAME",
+        ),
     ] = None
     list_sessions: Annotated[bool, typer.Option("--list", help="List the saved conversations.")] = False
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the prompt itself, without a chat template.")
-    ] = False
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics after each answer, on stderr.")] = (
         False
     )
@@ -141,9 +166,8 @@ class ChatOptions:
         return {name: value for name, value in values.items() if value is not None}
 
     def with_prompt_first(self) -> ChatOptions:
-        """Return options in which a lone question is the prompt: a continued conversation has its model."""
-        continues = self.continue_latest or self.session
-        if continues and self.prompt is None and is_question(self.model):
+        """Return options in which a lone argument is the prompt, if it reads as one."""
+        if self.prompt is None and is_prompt(self.model):
             return replace(self, model=None, prompt=self.model)
         return self
 
@@ -167,7 +191,7 @@ class ChatOptions:
         if text is None and self.as_json:
             raise PromptError(
                 "`--json` needs a prompt",
-                f'Type one: localspec chat {self.model or DEFAULT_MODEL} "..." --json',
+                f'Type one: localspec chat {self.model or self.default_model} "..." --json',
             )
         if self.continue_latest and self.session is not None:
             raise BadValue("`--continue` and `--session` exclude each other", "Leave one of them out")
@@ -227,8 +251,3 @@ class ChatOptions:
             raise BadValue(
                 f"`--decoding {self.decoding}` follows no schema or grammar", "Leave one of them out"
             )
-
-
-def is_question(word: str | None) -> bool:
-    """Return whether the argument in the model's place is a question: several words, and no file."""
-    return word is not None and len(word.split()) > 1 and not given.exists(word)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.drafts.format_card import format_card
 from localspec.cli.drafts.prompts import read_prompts
 
@@ -18,7 +18,9 @@ EPILOG = "Example: localspec build smollm2-135m"
 
 
 def build(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a file.")],
+    recipe: Annotated[
+        str, typer.Argument(help="Name of a recipe, or a file.", autocompletion=completion.recipes)
+    ],
     name: Annotated[
         str | None, typer.Option(help="Name in the library.", show_default="the recipe's")
     ] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.drafts.format_card import format_card
 from localspec.cli.drafts.prompts import read_prompts
 from localspec.errors import BadValue, UnknownName
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 OPENVINO, AUTO, ALL = "openvino", "auto", "all"
 ENGINES = {OPENVINO: "openvino", "gguf": "llamacpp", "torch": "torch"}
 
+PANELS = {
+    options.MODEL: ("source", "name"),
+    options.DRAFT: ("layers", "vocab", "bits", "heal", "prompts"),
+    options.MACHINE: ("engine",),
+    options.OUTPUT: ("as_json",),
+}
+
 HELP = """Build a draft for MODEL, with fewer bits, fewer layers and a smaller vocabulary.
 
 The model answers calibration prompts, and each candidate is scored by the share of those tokens that it
@@ -25,32 +32,48 @@ predicts and by the cost of its passes on this machine. The draft is added to th
 `--draft auto`. The command resumes an interrupted build."""
 EPILOG = """Examples:
 
-  localspec prune-draft qwen2.5-coder-1.5b --from qwen2.5-coder-0.5b --name coder-draft
+  localspec prune-draft qwen2.5-coder-1.5b --from qwen2.5-coder-0.5b
 
   localspec prune-draft qwen2.5-coder-1.5b --layers 14 --heal 30
 
   localspec prune-draft smollm2-135m --layers 24 --vocab 16000 --bits 8"""
 
 
+Target = Annotated[
+    str,
+    typer.Argument(help="Target model of the draft.", autocompletion=completion.models, metavar="MODEL"),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="Model to prune.",
+        autocompletion=completion.models,
+        metavar="MODEL",
+        show_default="a sibling or MODEL",
+    ),
+]
+Layers = Annotated[str, typer.Option(help="Layers to keep, or auto.", metavar="N")]
+Vocabulary = Annotated[str, typer.Option(help="Tokens to keep in its vocabulary, all, or auto.", metavar="N")]
+Bits = Annotated[str, typer.Option(help="Bits per weight: 4, 8, 16, 0 to keep them, or auto.", metavar="N")]
+Healing = Annotated[str, typer.Option(help="Minutes of distillation (needs torch), or off.", metavar="N")]
+Name = Annotated[
+    str | None, typer.Option(help="Name in the library.", metavar="NAME", show_default="SOURCE-draft")
+]
+Engine = Annotated[str, typer.Option(help="openvino, gguf (llama.cpp) or torch.", metavar="NAME")]
+
+
+@options.panels(PANELS)
 def prune_draft(
-    model: Annotated[str, typer.Argument(help="Target model of the draft.")],
-    source: Annotated[
-        str | None,
-        typer.Option("--from", help="Model to prune.", show_default="its smallest sibling, or itself"),
-    ] = None,
-    layers: Annotated[str, typer.Option(help="Layers to keep, or auto.")] = "auto",
-    vocab: Annotated[str, typer.Option(help="Tokens to keep in its vocabulary, all, or auto.")] = "auto",
-    bits: Annotated[str, typer.Option(help="Bits per weight: 4, 8, 16, 0 to keep them, or auto.")] = AUTO,
-    heal: Annotated[
-        str, typer.Option(help="Minutes of distillation from the target, or off; needs torch.")
-    ] = "off",
+    model: Target,
+    source: Source = None,
+    layers: Layers = "auto",
+    vocab: Vocabulary = "auto",
+    bits: Bits = AUTO,
+    heal: Healing = "off",
     prompts: options.CalibrationPrompts = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name in the library.", show_default="SOURCE-draft")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="Engine of the draft: openvino, gguf (llama.cpp) or torch.")
-    ] = "openvino",
+    name: Name = None,
+    engine: Engine = "openvino",
     as_json: options.AsJsonCard = False,
 ) -> None:
     """Build the draft and print its card."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.drafts.prompts import read_prompts
 
 HELP = """Quantize a model's weights to fewer bits, as a new model of the library.
@@ -16,16 +16,28 @@ and take long. The command compares the perplexity of the result, on the model's
 EPILOG = "Example: localspec quantize smollm2-135m --bits 8 --name smol8"
 
 
+@options.panels(
+    {
+        options.MODEL: ("bits", "group", "ratio", "method", "zero", "prompts"),
+        options.OUTPUT: ("name", "as_json"),
+    }
+)
 def quantize(
-    model: Annotated[str, typer.Argument(help="Model to quantize.")],
-    bits: Annotated[int, typer.Option(help="Bits per weight: 4, 8 or 16.")] = 4,
-    group: Annotated[int, typer.Option(min=32, help="Columns that share a scale, in 4 bits.")] = 64,
-    ratio: Annotated[float, typer.Option(min=0, max=1, help="Share of layers in 4 bits.")] = 1.0,
-    method: Annotated[str, typer.Option(help="Method: rtn, awq, scale or gptq.")] = "rtn",
+    model: Annotated[
+        str, typer.Argument(help="Model to quantize.", autocompletion=completion.models, metavar="MODEL")
+    ],
+    bits: Annotated[int, typer.Option(help="Bits per weight: 4, 8 or 16.", metavar="N")] = 4,
+    group: Annotated[
+        int, typer.Option(min=32, metavar="N", help="Columns that share a scale, in 4 bits.")
+    ] = 64,
+    ratio: Annotated[float, typer.Option(min=0, max=1, metavar="X", help="Share of layers in 4 bits.")] = 1.0,
+    method: Annotated[str, typer.Option(help="rtn, awq, scale or gptq.", metavar="NAME")] = "rtn",
     zero: Annotated[
-        bool, typer.Option("--zero", help="Add a zero point to each group: more exact, slower.")
+        bool, typer.Option("--zero", help="Give each group a zero point: more exact, slower.")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="Name in the library.", show_default="MODEL-intN")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name in the library.", metavar="NAME", show_default="MODEL-intN")
+    ] = None,
     prompts: options.CalibrationPrompts = None,
     as_json: options.AsJsonCard = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.machine.bench_table import format_table
 from localspec.errors import BadValue
 
@@ -27,38 +27,60 @@ EPILOG = """Examples:
 
   localspec bench smollm2-135m --suite quick
 
-  localspec bench qwen2.5-coder-1.5b --draft ngram --suite code-edit --html report.html
+  localspec bench qwen2.5-coder-1.5b --draft ngram --html report.html
 
-  localspec bench qwen2.5-coder-1.5b --against genai,llamacpp --json new.json --compare old.json"""
+  localspec bench qwen2.5-coder-1.5b --against genai,llamacpp
+
+  localspec bench qwen2.5-coder-1.5b --json new.json --compare old.json"""
+
+
+PANELS = {
+    options.DRAFT: ("draft", "draft_length"),
+    "Measurement": ("suite", "against", "repeat", "tokens"),
+    options.MACHINE: ("engine", "device", "threads"),
+    options.OUTPUT: ("as_json", "html", "compare"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
     """Arguments and options of `localspec bench`, in the order of its help."""
 
-    model: Annotated[str, typer.Argument(help="Model to measure.")]
+    model: Annotated[
+        str, typer.Argument(help="Model to measure.", autocompletion=completion.models, metavar="MODEL")
+    ]
     draft: Annotated[
-        list[str] | None, typer.Option(help="Draft to measure; may be repeated.", show_default="auto")
+        list[str] | None,
+        typer.Option(
+            help="Draft to measure; may be repeated.",
+            autocompletion=completion.drafts,
+            metavar="SPEC",
+            show_default="auto",
+        ),
     ] = None
     suite: options.Suites = None
     against: Annotated[
-        str, typer.Option(help="Baselines, separated by commas: genai, llamacpp, transformers.")
+        str, typer.Option(help="Baselines: plain,genai,llamacpp,transformers.", metavar="LIST")
     ] = "plain"
-    repeat: Annotated[int, typer.Option(min=1, help="Repetitions of each prompt.")] = 3
-    tokens: Annotated[int, typer.Option(min=2, help="Maximum tokens of an answer.")] = 64
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Repetitions of each prompt.")] = 3
+    tokens: Annotated[int, typer.Option(min=2, metavar="N", help="Maximum tokens of an answer.")] = 64
     draft_length: options.DraftLengthPolicy = "adaptive"
     engine: options.Engine = "auto"
     device: options.Device = None
     threads: options.Threads = None
     as_json: Annotated[
         Path | None,
-        typer.Option("--json", help="Write the report as JSON; `-` prints it.", show_default=False),
+        typer.Option(
+            "--json", help="Write the report as JSON; `-` prints it.", show_default=False, metavar="FILE"
+        ),
     ] = None
     html: Annotated[
-        Path | None, typer.Option(help="Write the report as a page with plots.", show_default=False)
+        Path | None,
+        typer.Option(help="Write the report as a page with plots.", show_default=False, metavar="FILE"),
     ] = None
     compare: Annotated[
-        Path | None, typer.Option(help="Show what changed since this report.", show_default=False)
+        Path | None,
+        typer.Option(help="Show what changed since this report.", show_default=False, metavar="FILE"),
     ] = None
 
     @property
@@ -78,6 +100,7 @@ class BenchOptions:
                 raise BadValue(f"No such folder: `{path.absolute().parent}`", "Make it first")
 
 
+@options.panels(PANELS)
 @options.command
 def bench(given: BenchOptions) -> None:
     """Measure, and write or print the report."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.sizes import format_gigabytes
 
 HELP = """Check this machine, and a model with its draft on it.
@@ -23,7 +23,10 @@ EPILOG = """Examples:
 
 
 def doctor(
-    model: Annotated[str | None, typer.Argument(help="Model to check.", show_default=False)] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Model to check.", autocompletion=completion.models, show_default=False),
+    ] = None,
     draft: options.Draft = "auto",
     engine: options.Engine = "auto",
     device: options.Device = None,

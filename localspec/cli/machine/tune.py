@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 
 HELP = """Find the parts that answer fastest on this machine, and let `localspec chat` use them.
 
@@ -18,7 +18,7 @@ EPILOG = "Example: localspec tune qwen2.5-coder-1.5b --minutes 10"
 
 
 def tune(
-    model: Annotated[str, typer.Argument(help="Model to tune.")],
+    model: Annotated[str, typer.Argument(help="Model to tune.", autocompletion=completion.models)],
     minutes: Annotated[float, typer.Option(min=0.1, help="Approximate duration.")] = 10.0,
     suite: options.Suites = None,
     as_json: options.AsJson = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import completion, console
 
 HELP = """Write a model as an OpenVINO folder, a GGUF file or a Hugging Face folder.
 
@@ -22,7 +22,7 @@ EPILOG = """Examples:
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="Model to export.")],
+    model: Annotated[str, typer.Argument(help="Model to export.", autocompletion=completion.models)],
     to: Annotated[str, typer.Option(help="Format: openvino, gguf or torch.")],
     bits: Annotated[
         int | None, typer.Option(help="Bits per weight: 16, 8 or 4.", show_default="unchanged")

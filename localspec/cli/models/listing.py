@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from localspec.cli import console, options
+from localspec.cli.models import search
 from localspec.cli.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -13,12 +16,29 @@ if TYPE_CHECKING:
 HELP = """List the models of the library, with the disk space that they take.
 
 A model whose files are elsewhere, such as in the Hugging Face cache or where you imported it from, takes no
-space in the library. `localspec pull NAME` downloads a model, `localspec show NAME` shows its details."""
-EPILOG = "Example: localspec list --json"
+space in the library. `localspec search` shows models to download, `localspec show NAME` shows details."""
+EPILOG = """Examples:
+
+  localspec list --json
+
+  localspec list --available"""
 
 
-def listing(as_json: options.AsJsonList = False) -> None:
+def listing(
+    available: Annotated[
+        bool, typer.Option("--available", help="List the catalogue instead, as `localspec search` does.")
+    ] = False,
+    as_json: options.AsJsonList = False,
+) -> None:
     """Print one line for each model, and on stderr those that cannot be used."""
+    if available:
+        search.search(None, as_json)
+        return
+    print_library(as_json)
+
+
+def print_library(as_json: bool) -> None:
+    """Print the models of the library."""
     from localspec.library import Library
     from localspec.library.importing.completeness import load_if_complete
 
@@ -38,7 +58,9 @@ def listing(as_json: options.AsJsonList = False) -> None:
         console.print_json(rows)
         return
     if not known:
-        console.print_text("No models yet. Download one: localspec pull smollm2-135m")
+        console.print_text(
+            "No models yet. Find one: localspec search; download it: localspec pull smollm2-135m"
+        )
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         own, elsewhere = row["bytes"], row["elsewhere"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import completion, console
 from localspec.cli.sizes import format_bytes
 from localspec.errors import BadValue
 
@@ -31,7 +31,12 @@ PRECISIONS, FORMATS = ("int4", "int8", "fp16"), ("openvino", "gguf", "hf")
 
 
 def pull(
-    model: Annotated[str, typer.Argument(help="A catalogue name, NAME:int8, or hf:OWNER/NAME[:FILE].")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A catalogue name, NAME:int8, or hf:OWNER/NAME[:FILE].", autocompletion=completion.models
+        ),
+    ],
     precision: Annotated[
         str | None, typer.Option(help="int4, int8 or fp16.", show_default="that of the first source")
     ] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import completion, console
 from localspec.cli.models.show import missing_error
 from localspec.cli.sizes import format_bytes
 from localspec.errors import BadValue
@@ -23,7 +23,7 @@ EPILOG = "Example: localspec rm smollm2-135m --yes"
 
 
 def remove(
-    model: Annotated[str, typer.Argument(help="Name in the library.")],
+    model: Annotated[str, typer.Argument(help="Name in the library.", autocompletion=completion.installed)],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; implies --yes.")] = False,
 ) -> None:

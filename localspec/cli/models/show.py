@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
-from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, suggestion
+from localspec.cli import completion, console, options
+from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, nearest
 
 if TYPE_CHECKING:
     from localspec.library import Library, StoredModel
@@ -21,7 +21,7 @@ EPILOG = "Example: localspec show smollm2-135m --json"
 
 
 def show(
-    model: Annotated[str, typer.Argument(help="Name in the library.")],
+    model: Annotated[str, typer.Argument(help="Name in the library.", autocompletion=completion.installed)],
     template: Annotated[bool, typer.Option("--template", help="Print only its chat template.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -48,13 +48,18 @@ def show(
 
 def missing_error(library: Library, name: str) -> LocalspecError:
     """Return the error for a model that cannot be used: too new, incomplete or unknown."""
+    from localspec.library import catalogue
+
     known = library.known()
     for model in known:
         if model.name == name:
             if model.manifest.newer:
                 return model.manifest.newer_error()
             return BrokenModel(f"`{name}` is incomplete", f"See which files: localspec verify {name}")
-    return UnknownModel(f"`{name}` is not in the library", suggestion(name, [model.name for model in known]))
+    message = f"`{name}` is not in the library"
+    if catalogue.parse_name(name):
+        return UnknownModel(message, f"Download it: localspec pull {name}")
+    return UnknownModel(message, nearest(name, [model.name for model in known], "localspec list"))
 
 
 def template_values(model: StoredModel) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.models.show import missing_error
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ EPILOG = "Example: localspec verify smollm2-135m"
 
 
 def verify(
-    model: Annotated[str | None, typer.Argument(help="Name in the library.", show_default="all")] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Name in the library.", autocompletion=completion.installed, show_default="all"),
+    ] = None,
     as_json: options.AsJsonList = False,
 ) -> None:
     """Print a line for each model, with its wrong files."""

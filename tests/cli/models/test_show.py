@@ -33,4 +33,5 @@ def test_an_unknown_name_gets_suggestions(localspec: Localspec) -> None:
     found = localspec.run("show", "smollm2-135")
     assert found.code == 1
     assert "`smollm2-135` is not in the library" in found.err
+    localspec.run("show", "qwen3-8b").refused(1, "not in the library", "localspec pull qwen3-8b")
     assert SMALL in found.err
