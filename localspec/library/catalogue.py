@@ -44,8 +44,12 @@ class CatalogueEntry:
 
     def memory(self, precision: str) -> int:
         """Return the approximate minimum of memory in bytes."""
+        return int(self.weight_bytes(precision) + OVERHEAD_BYTES)
+
+    def weight_bytes(self, precision: str) -> int:
+        """Return the approximate bytes of its weights."""
         parameters = float(self.parameters[:-1]) * SIZES[self.parameters[-1]]
-        return int(parameters * BYTES[precision] + OVERHEAD_BYTES)
+        return int(parameters * BYTES[precision])
 
     def precision_from(self, source: Source) -> str:
         """Return the precision in which a model from `source` runs; 16-bit weights become an int8 graph."""
