@@ -31,8 +31,8 @@ def tune(
 
     prompts = [prompt for name in suite or [suites.QUICK] for prompt in suites.load(name)]
     with Terminal() as progress:
-        progress.say(f"The search takes about {minutes:g} minutes; Ctrl-C ends it early")
         tuner = Tuner(model, prompts, Library(), progress, seconds=60 * minutes)
+        progress.say(f"The search takes about {minutes:g} minutes; Ctrl-C ends it early")
         tuning = tuner.run()
         tuner.keep(tuning)
     values = tuning.as_values()
