@@ -84,7 +84,9 @@ class MissingExtra(LocalspecError):
     """A library is not installed; one of localspec's extras installs it."""
 
     def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"`{library}` is not installed", f"Type `pip install 'localspec[{extra}]'`")
+        from localspec.installation import install_command  # reads files: only an error pays for it
+
+        super().__init__(f"`{library}` is not installed", f"Type `{install_command(extra)}`")
 
 
 class ModelError(LocalspecError):

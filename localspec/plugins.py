@@ -31,6 +31,7 @@ class Kind(NamedTuple):
     title: str
 
 
+FOR_TESTS = {"engines": ("toy",)}  # a fake for tests and an example for readers
 KINDS = {
     "engines": Kind(contracts.Engine, "engine"),
     "drafters": Kind(contracts.Drafter, "drafter"),
@@ -167,6 +168,11 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted({*_shipped(kind), *_installed(kind)}))
 
 
+def offered(kind: str) -> tuple[str, ...]:
+    """Return the names of the parts that users are shown: all but those for tests, which work when named."""
+    return tuple(name for name in names(kind) if name not in FOR_TESTS.get(kind, ()))
+
+
 @functools.cache
 def _shipped(kind: str) -> frozenset[str]:
     folder = importlib.import_module(f"localspec.{kind}")
@@ -187,7 +193,7 @@ def part(kind: str, name: str) -> Part:
     used.
     """
     if name not in names(kind):
-        raise UnknownName(f"Unknown {KINDS[kind].title} `{name}`", name, names(kind))
+        raise UnknownName(f"Unknown {KINDS[kind].title} `{name}`", name, offered(kind))
     if name in _installed(kind):
         return Part(kind, name, _load(kind, _installed(kind)[name]))
     module = importlib.import_module(f"localspec.{kind}.{name}")

@@ -15,6 +15,7 @@ import localspec
 
 ROOT = Path(next(iter(localspec.__path__)))
 FLOORS = [  # docs/design.md has the same list
+    {"installation"},
     {"errors", "signals"},
     {"children", "core", "disk", "tools"},
     {"output", "drafting"},

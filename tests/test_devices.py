@@ -10,6 +10,7 @@ import pytest
 from localspec import devices
 from localspec.devices import Chosen, Device, accelerators, hardware
 from localspec.errors import UnknownDevice
+from localspec.installation import install_command
 
 CARD = Device("torch", "cuda:0", "NVIDIA H100", "cuda", 80_000_000_000, 70_000_000_000, "570.1")
 GAUDI = Device("torch", "hpu:0", "GAUDI3", "hpu", 128_000_000_000, 100_000_000_000)
@@ -74,7 +75,7 @@ def test_a_card_without_torch_names_the_install_command(have: Have) -> None:
     have(CPU, CARD, torch=False)
     chosen = devices.choose()
     assert named(chosen) == ("openvino", "CPU")
-    assert "pip install 'localspec[export]'" in chosen.reason
+    assert install_command("export") in chosen.reason
 
 
 @pytest.mark.parametrize(
@@ -123,10 +124,10 @@ def test_a_note_says_when_to_install_llama_cpp(
     monkeypatch.setattr(hardware, "vector_instructions", lambda: vector)
     monkeypatch.setitem(devices.LIBRARIES, "llamacpp", devices.EngineLibrary(module, "pytest", "gguf"))
     notes = devices.as_values()["notes"]
-    assert any("`auto` times both: pip install 'localspec[gguf]'" in note for note in notes) == said
+    assert any(f"`auto` times both: {install_command('gguf')}" in note for note in notes) == said
 
 
 def test_an_engine_that_is_not_installed_names_its_extra() -> None:
     library = devices.EngineLibrary("no_such_module", "no-such-module", "gguf")
     assert library.version is None
-    assert library.install == "pip install 'localspec[gguf]'"
+    assert library.install == install_command("gguf")

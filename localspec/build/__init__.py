@@ -2,6 +2,16 @@
 
 from localspec.build.context import CalibrationPrompt
 from localspec.build.exporting import export
+from localspec.build.gain import graph_bytes, no_gain, weight_bytes
 from localspec.build.pipeline import BuildPlan, build, card
 
-__all__ = ["BuildPlan", "CalibrationPrompt", "build", "card", "export"]
+__all__ = [
+    "BuildPlan",
+    "CalibrationPrompt",
+    "build",
+    "card",
+    "export",
+    "graph_bytes",
+    "no_gain",
+    "weight_bytes",
+]

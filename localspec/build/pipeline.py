@@ -15,6 +15,7 @@ from localspec import plugins
 from localspec.build import resources
 from localspec.build.checks import evaluate
 from localspec.build.context import PLAN, WEIGHTS, CalibrationPrompt, Workspace
+from localspec.build.gain import no_gain
 from localspec.disk import atomic
 from localspec.drafting.build_step import Artifact, BuildStep
 from localspec.errors import BadValue, VocabularyMismatch
@@ -37,7 +38,8 @@ BUILT = "built:"  # prefix of the manifest's source of a built model
 class BuildPlan:
     """Builds a draft for `target` from the model `source`, by `steps` like `prune:layers=22`.
 
-    If it is no `draft`, the result replaces the model itself. It is checked, and its costs are measured, in
+    If it is no `draft`, the result replaces the model itself. A draft that gains nothing is kept under its
+    name only, and `--draft auto` does not choose it. The result is checked, and its costs are measured, in
     `engine`.
     """
 
@@ -47,6 +49,7 @@ class BuildPlan:
     steps: tuple[str, ...]
     draft: bool = True
     engine: str = "openvino"
+    minutes: float | None = None  # that it is known to take
 
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong name, step or option, before anything is loaded."""
@@ -82,15 +85,26 @@ def build(
         steps = [plugins.parse("steps", text) for text in plan.steps]
         work_folder = _prepare(building / plan.name, plan, prompts, target, source, progress)
         engine = LoadSpec(plugins.parse("engines", plan.engine), target)
+        minutes = plan.minutes or resources.estimate_minutes(target, source, steps, len(prompts))
+        progress.say(_announcement(plan, target, source, minutes))
         resources.check(source, engine, steps, work_folder, progress)
         context = Workspace(target, source, prompts, library, progress, work_folder, plan.engine)
         artifact = _run_steps(plan, steps, source, context)
         facts = evaluate(artifact, source, context, draft=plan.draft)
         facts |= {"parent": source.name, "date": date.today().isoformat()}
-        fill = _copy_into_library(plan, artifact, source, library.reference(target), facts)
+        facts |= {"target": target.name} if plan.draft else {}
+        registered = plan.draft and _gains(plan, target, facts, progress)
+        fill = _copy_into_library(plan, artifact, source, library.reference(target), facts, registered)
         built = library.add(plan.name, fill, progress)
         shutil.rmtree(work_folder)
     return built
+
+
+def _announcement(plan: BuildPlan, target: StoredModel, source: StoredModel, minutes: float) -> str:
+    """Return what is built from which model, and how long that takes."""
+    purpose = f" as a draft for `{target.name}`" if plan.draft else ""
+    duration = "a minute" if minutes <= 1 else f"{minutes:.0f} minutes"
+    return f"Building `{plan.name}` from `{source.name}`{purpose}; it takes about {duration} on two cores"
 
 
 def card(model: StoredModel) -> dict[str, Any]:
@@ -181,10 +195,29 @@ def _write_source(source: StoredModel, into: Path, context: Workspace, plain: bo
     return Artifact(into, {key: facts[key] for key in ("precision", "architecture", "context")})
 
 
+def _gains(plan: BuildPlan, target: StoredModel, card: dict[str, Any], progress: Progress) -> bool:
+    """Return whether a draft makes its target faster; if not, tell why and how to use it all the same."""
+    reason = no_gain(card)
+    if reason is not None:
+        progress.say(
+            f"`{plan.name}` gains nothing: {reason}. `--draft auto` leaves it out, `--draft {plan.name}` uses"
+            f" it for `{target.name}`"
+        )
+    return reason is None
+
+
 def _copy_into_library(
-    plan: BuildPlan, artifact: Artifact, source: StoredModel, target: str, card: dict[str, Any]
+    plan: BuildPlan,
+    artifact: Artifact,
+    source: StoredModel,
+    target: str,
+    card: dict[str, Any],
+    registered: bool,
 ) -> Callable[[Path], Manifest]:
-    """Return a function that writes the built model and its card into a folder of the library."""
+    """Return a function that writes the built model and its card into a folder of the library.
+
+    A draft that is `registered` is one of the target's drafts, which `--draft auto` chooses from.
+    """
 
     def fill(into: Path) -> Manifest:
         for path in artifact.folder.iterdir():
@@ -194,7 +227,7 @@ def _copy_into_library(
         return Manifest(
             name=plan.name,
             source=BUILT + source.name,
-            target=target if plan.draft else "",
+            target=target if registered else "",
             precision=str(card.get("precision", "")),
             weights=str(card.get(WEIGHTS, "")),
             architecture=source.manifest.architecture,

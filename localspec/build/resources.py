@@ -1,4 +1,4 @@
-"""Estimate the memory and disk that a build needs, from the headers of its files, before it starts."""
+"""Estimate the memory, disk and time that a build needs, from the headers of its files, before it starts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import devices
+from localspec.build.context import EVALUATED
 from localspec.errors import TooLittleMemory
 from localspec.formats.model_file import count_parameters
 from localspec.library import Progress, StoredModel, storage
@@ -15,6 +16,9 @@ from localspec.runtime.loading import LoadSpec
 
 FLOAT32, FLOAT16 = 4, 2  # bytes per weight
 MARGIN = 1.1  # for scales, tokenizers and other files
+SECONDS = 200e-9  # of a build per parameter of both models, on two cores of an AMD EPYC
+SEARCH = 2  # times as long if layers, tokens or bits are searched for, or weights are calibrated
+USUAL_PROMPTS = 12  # of the default suite
 
 
 def check(
@@ -38,6 +42,19 @@ def check(
     if memory > free_memory:
         raise TooLittleMemory(source.name, memory, free_memory)
     storage.check_free_space(folder, disk)
+
+
+def estimate_minutes(target: StoredModel, source: StoredModel, steps: Sequence[Spec], prompts: int) -> float:
+    """Return about how many minutes a build with `prompts` takes on two cores."""
+    searches = any(step.name == "prune" or "auto" in step.options.values() for step in steps)
+    calibrates = any(step.options.get("method", "rtn") != "rtn" for step in steps)
+    seconds = SECONDS * (_count(target) + _count(source)) * min(prompts, EVALUATED) / USUAL_PROMPTS
+    healing = sum(
+        float(step.options.get("minutes", step.part.settings["minutes"].default))
+        for step in steps
+        if step.name == "heal"
+    )
+    return seconds * (SEARCH if searches or calibrates else 1) / 60 + healing
 
 
 def _stage_bytes(count: int, steps: Sequence[Spec]) -> list[int]:

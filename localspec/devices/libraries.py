@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+from localspec.installation import install_command
+
 PACKAGES = (
     *("localspec", "openvino", "llama-cpp-python", "torch", "transformers", "nncf"),
     *("tokenizers", "huggingface-hub", "numpy"),
@@ -31,8 +33,8 @@ class EngineLibrary:
 
     @property
     def install(self) -> str:
-        """The command that installs it."""
-        return f"pip install 'localspec[{self.extra}]'" if self.extra else "pip install localspec"
+        """The command that installs it where this copy of localspec runs."""
+        return install_command(self.extra)
 
 
 LIBRARIES = {

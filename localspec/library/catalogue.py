@@ -46,13 +46,18 @@ class CatalogueEntry:
 
     def memory(self, precision: str) -> int:
         """Return the approximate minimum of memory in bytes."""
-        return int(self._weights() * BYTES[precision] + OVERHEAD_BYTES)
+        return int(self.weight_bytes(precision) + OVERHEAD_BYTES)
 
     def download_bytes(self) -> int:
         """Return the approximate size of its first source, of which localspec may make a graph as well."""
         published = self.formats.get(HF, {}).values()
         precision = "fp16" if self.sources[0] in published else self.precision_from(self.sources[0])
-        return int(self._weights() * BYTES[precision])
+        return self.weight_bytes(precision)
+
+    def weight_bytes(self, precision: str) -> int:
+        """Return the approximate bytes of its weights."""
+        parameters = float(self.parameters[:-1]) * SIZES[self.parameters[-1]]
+        return int(parameters * BYTES[precision])
 
     def precision_from(self, source: Source) -> str:
         """Return the precision in which a model from `source` runs; 16-bit weights become an int8 graph."""

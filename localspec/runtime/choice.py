@@ -86,8 +86,8 @@ def serving(part: Spec, engine: Spec) -> Spec:
     needed = part.part.made_by.needs(**part.options)
     for name, value in needed.items():
         if name not in engine.part.settings:
-            able = [other for other in plugins.parts("engines").values() if name in other.settings]
-            shown = ", ".join(f"`--engine {other.name}`" for other in able if other.name != "toy")
+            engines = [plugins.part("engines", other) for other in plugins.offered("engines")]
+            shown = ", ".join(f"`--engine {other.name}`" for other in engines if name in other.settings)
             raise BadValue(
                 f"`{part.name}` needs an engine with `{name}`, which `{engine.name}` does not have",
                 f"Choose one that has it: {shown}",

@@ -29,6 +29,12 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
     return Library()
 
 
+@pytest.fixture(autouse=True)
+def gaining(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register every draft: the times of a tiny model are noise."""
+    monkeypatch.setattr(pipeline, "no_gain", lambda card: None)
+
+
 @pytest.fixture(scope="module")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of five layers, the middle one idle."""
@@ -87,6 +93,30 @@ def test_a_draft_is_built_found_and_guesses(library: Library, gguf: Path) -> Non
         texts.append(answer)
     assert texts[0].token_ids == texts[1].token_ids
     assert texts[1].stats.accepted > 7
+
+
+def test_a_draft_that_gains_nothing_is_no_draft_of_its_target(
+    library: Library, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told before the build is complete, and can be named."""
+    monkeypatch.setattr(pipeline, "no_gain", lambda card: "it is slow")
+    heard = Recorded()
+    built = build(plan(gguf), PROMPTS, library, heard)
+    target = library.resolve(str(gguf), Silent())
+    assert built.manifest.target == ""
+    assert card(built)["target"] == target.name
+    assert library.drafts_for(target) == []
+    (told,) = (line for line in heard.lines if "gains nothing" in line)
+    assert told.startswith(
+        "`cut` gains nothing: it is slow. `--draft auto` leaves it out, `--draft cut` uses"
+    )
+    announced = f"Building `cut` from `{target.name}` as a draft for `{target.name}`; it takes"
+    (first,) = (number for number, line in enumerate(heard.lines) if line.startswith(announced))
+    assert "1 of 2: prune:layers=4" in heard.lines[first:]
+    auto = Runtime.load(str(gguf), Choice(engine="openvino"), library, Silent())
+    assert str(auto.draft_spec) == "hybrid"
+    named = Runtime.load(str(gguf), Choice(engine="openvino", draft="cut"), library, Silent(), auto.engines)
+    assert named.draft_name == "cut"
 
 
 def test_an_openvino_folder_is_built_from_where_it_lies(library: Library, gguf: Path, tmp_path: Path) -> None:

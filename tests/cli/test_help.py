@@ -68,16 +68,24 @@ def test_parts_lists_every_part_with_its_options(localspec: Localspec) -> None:
     assert (found.code, found.err) == (0, "")
     for kind in plugins.KINDS:
         assert f"{kind}\n" in found.out
-        for part in plugins.parts(kind).values():
+        for part in (plugins.part(kind, name) for name in plugins.offered(kind)):
             assert f"  {part.name} " in found.out
             assert all(setting.option.help in found.out for setting in part.settings.values())
+
+
+def test_the_engine_for_tests_is_not_offered(localspec: Localspec) -> None:
+    assert plugins.offered("engines") == ("llamacpp", "npu", "openvino", "torch")
+    for arguments in (["parts"], ["chat", "--help"], ["bench", "--help"], ["chat", "x", "--engine", "tor"]):
+        ran = localspec.run(*arguments)
+        assert "toy" not in ran.out + ran.err
+    assert plugins.parse("engines", "toy:seed=3").options["seed"] == 3
 
 
 def test_parts_as_json(localspec: Localspec) -> None:
     found = json.loads(localspec.run("parts", "--json").out)
     assert list(found) == list(plugins.KINDS)
     for kind, listed in found.items():
-        assert [part["name"] for part in listed] == list(plugins.names(kind))
+        assert [part["name"] for part in listed] == list(plugins.offered(kind))
         fields = {"name", "type", "required", "default", "help", "choices"}
         assert all(option.keys() == fields for part in listed for option in part["options"])
     ngram = next(part for part in found["drafters"] if part["name"] == "ngram")

@@ -38,6 +38,7 @@ from localspec.errors import (
     UnsupportedModel,
 )
 from localspec.formats.gguf import libllama
+from localspec.installation import install_command
 
 pytestmark = pytest.mark.engines
 
@@ -481,7 +482,7 @@ def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(MissingExtra, match="`llama-cpp-python` is not installed") as caught:
         LlamaCpp(tmp_path / "some.gguf")
-    assert caught.value.hint == "Type `pip install 'localspec[gguf]'`"
+    assert caught.value.hint == f"Type `{install_command('gguf')}`"
 
 
 def test_a_core_with_two_threads_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -366,7 +366,7 @@ def test_a_real_model_in_groups_is_seen_and_refused_on_an_npu(
     monkeypatch.setattr(npu_engine, "core_of", lambda device: ov.Core())
     with pytest.raises(UnsupportedModel, match="weights in groups") as caught:
         Npu(smollm2.folder, device="NPU")
-    assert caught.value.hint == npu_engine.CHANNEL_WISE
+    assert caught.value.hint == npu_engine.channel_wise()
 
 
 def test_a_mask_that_float16_cannot_hold_is_softened() -> None:

@@ -25,9 +25,11 @@ from localspec.errors import (
     UnsupportedModel,
     UsageError,
 )
-from localspec.library import Library, storage, verify
+from localspec.library import Library, catalogue, storage, verify
 from localspec.library.download.hub import DownloadSize
+from localspec.library.download.pull import CACHE_SHARE, disk_needed
 from localspec.library.model import FORMATS
+from localspec.library.sources import Source
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,8 +152,27 @@ def test_the_size_is_reported_before_the_first_byte(library: Library, qwen: Any,
     [found] = sizes
     assert (str(found.source), found.format) == ("hf:OpenVINO/Qwen3-8B-int4-ov", "openvino")
     assert (found.download, found.size, before) == (size, size, [0])
+    assert found.disk == size + int(CACHE_SHARE * size)
     library.pull("qwen3-8b", said, on_size=on_size)
     assert len(sizes) == 1
+
+
+def test_the_disk_that_a_model_takes_in_all() -> None:
+    """A download that is converted takes its graph too; a package's size follows from the parameters."""
+    gguf = DownloadSize(Source.parse("hf:o/m"), "gguf", download=400, size=1000)
+    assert disk_needed(gguf, "skip") == 400
+    assert disk_needed(gguf, "optional") == 400 + 1800 + int(CACHE_SHARE * 1800)
+    assert disk_needed(DownloadSize(Source.parse("hf:o/m"), "gguf"), "optional") == 0
+    entry = catalogue.lookup("smollm2-135m")
+    assert entry is not None
+    package = DownloadSize(next(each for each in entry.sources if each.kind == "pypi"), "gguf")
+    assert 200_000_000 < disk_needed(package, "optional") < 500_000_000
+
+
+def test_a_first_use_says_what_it_takes(library: Library, qwen: Any, said: Any) -> None:
+    library.resolve("qwen3-8b", said)
+    lines = [line for line in said.lines if line.startswith("`qwen3-8b` takes up to 0.0 GB of disk")]
+    assert len(lines) == 1
 
 
 def test_a_graph_that_does_not_fit_is_refused_before_the_first_byte(

@@ -429,8 +429,9 @@ def test_trying_the_next_source_is_reported(
     hub.repositories["o/m"] = {"m.gguf": path.read_bytes()}
     said.lines.clear()
     assert library.resolve("tiny", said).name == "tiny"
-    [line] = said.lines
+    line, disk = said.lines
     assert line.endswith("trying the next source")
+    assert disk.startswith("`tiny` takes up to 0.0 GB of disk")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from localspec import plugins
 from localspec.drafting.build_step import Artifact
 from localspec.errors import MissingExtra, UnknownDevice
 from localspec.formats.huggingface import healed, loading
+from localspec.installation import install_command
 
 pytestmark = pytest.mark.engines
 
@@ -73,4 +74,4 @@ def test_without_torch_the_extra_is_named(
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(MissingExtra, match=r"`peft` is not installed") as caught:
         plugins.parse("steps", "heal").make(context).run(cut, into)
-    assert caught.value.hint == "Type `pip install 'localspec[export]'`"
+    assert caught.value.hint == f"Type `{install_command('export')}`"

@@ -14,6 +14,7 @@ from localspec.errors import BadValue, MissingExtra, UnsupportedModel
 from localspec.formats.graph.ir import import_weights
 from localspec.formats.graph.paged import read_stateful
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.installation import install_command
 from localspec.library import Silent
 
 TEXT = [3, 1, 4, 1, 5]
@@ -117,4 +118,4 @@ def test_without_nncf_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "nncf", None)
     with pytest.raises(MissingExtra) as caught:
         plugins.parse("steps", "quantize").make(context).run(source, into)
-    assert "localspec[quant]" in str(caught.value.hint)
+    assert caught.value.hint == f"Type `{install_command('quant')}`"

@@ -34,7 +34,11 @@ def build(
     from localspec.library import Library
 
     loaded = recipes.load(recipe)
-    plan = BuildPlan(name or loaded.name, loaded.target, loaded.source, loaded.steps, draft=loaded.draft)
+    plan = BuildPlan(
+        *(name or loaded.name, loaded.target, loaded.source, loaded.steps),
+        draft=loaded.draft,
+        minutes=loaded.needs.minutes,
+    )
     plan.check()
     calibration = read_prompts(prompts)
     with Terminal() as progress:

@@ -1,34 +1,78 @@
-"""The card of a draft that was built, as lines."""
+"""The card of a model that was built, as sentences and a small table."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from localspec.cli.sizes import format_bytes
 
-def format_card(name: str, target: str, card: dict[str, Any]) -> str:
-    """Return the card of the draft `name` for `target`."""
-    predicted = card["predicted"]
-    layers, tokens = card.get("layers"), card.get("tokens")
-    lines = [f"{name}, a draft for {target}"]
-    if layers is not None:
-        lines.append(f"  layers     {len(layers)} of {card['of_layers']}")
-    if tokens is not None:
-        lines.append(f"  tokens     {tokens:,} of {card['of_tokens']:,}")
-    lines += [
-        f"  weights    {card['precision']}",
-        f"  agreement  {card['agreement']:.0%} of the target's tokens",
-        f"  cost       {card['cost_ratio']:.2f} of a pass of the target",
-        f"  predicted  {predicted['speedup']:.2f} times as fast, draft length {predicted['draft_length']}",
-        *_measured(card),
-        f"hint: localspec chat {target}  # --draft auto uses it",
-    ]
-    return "\n".join(lines)
+Card = Mapping[str, Any]
 
 
-def _measured(card: dict[str, Any]) -> list[str]:
-    measured = card.get("measured")
-    if measured is None:
+def format_card(name: str, target: str, card: Card) -> str:
+    """Return the card of a model built for `target`, what it gains as a draft, and what to type next."""
+    from localspec.build import no_gain
+
+    if "target" not in card:
+        lines = [f"{name}, built from {card['parent']}", *card_lines(card)]
+        return "\n".join([*lines, f"hint: localspec chat {name}"])
+    reason = no_gain(card)
+    lines = [f"{name}, a draft for {target}", *card_lines(card)]
+    if reason is None:
+        return "\n".join([*lines, f"hint: localspec chat {target}  # --draft auto uses it"])
+    hint = f"hint: localspec rm {name}  # or use it anyway: localspec chat {target} --draft {name}"
+    return "\n".join([*lines, f"It gains nothing: {reason}", hint])
+
+
+def card_lines(card: Card) -> list[str]:
+    """Return what a draft is and what it gains, a line for each fact that its card has."""
+    measured, predicted = card.get("measured"), card["predicted"]
+    draft = "target" in card
+    facts = {
+        "layers": _part_of(card, "layers"),
+        "tokens": _part_of(card, "tokens"),
+        "weights": card["precision"],
+        "agreement": f"{card['agreement']:.0%} of the {'target' if draft else 'parent'}'s tokens",
+        "cost": f"{card['cost_ratio']:.2f} of a pass of the {'target' if draft else 'parent'}",
+        "quality": f"perplexity {card['perplexity_ratio']:.2f} times that of its parent",
+        "predicted": _predicted(predicted) if draft else "",
+        "measured": _measured(measured) if measured else "",
+    }
+    return [f"  {title:<13}{fact}" for title, fact in facts.items() if fact]
+
+
+def class_lines(card: Card) -> list[str]:
+    """Return the agreement by the kind of text as a table, nothing if it was one kind."""
+    classes = card.get("agreement_by_class", {})
+    if len(classes) < 2:
         return []
+    width = max(map(len, classes))
+    rows = (f"    {kind:<{width}} {share:>5.0%}" for kind, share in classes.items())
+    return ["  agreement by the kind of text", *rows]
+
+
+def format_size(built: int, source: int) -> str:
+    """Return the size of a model's weights beside that of the model it was made from."""
+    return f"{format_bytes(built)} of weights instead of {format_bytes(source)}"
+
+
+def _part_of(card: Card, what: str) -> str:
+    """Return how many of the parent's layers or tokens remain, empty if the card does not tell."""
+    kept = card.get(what)
+    if kept is None:
+        return ""
+    count = kept if isinstance(kept, int) else len(kept)
+    return f"{count:,} of {card[f'of_{what}']:,}"
+
+
+def _predicted(predicted: Card) -> str:
+    if not predicted["draft_length"]:
+        return "no faster at any draft length"
+    return f"{predicted['speedup']:.2f} times as fast, draft length {predicted['draft_length']}"
+
+
+def _measured(measured: Card) -> str:
     other, texts = measured["different_texts"], measured["texts"]
     parity = "the same texts" if not other else f"{other} of {texts} texts differ"
-    return [f"  measured   {measured['speedup']:.2f} times as fast, {parity}"]
+    return f"{measured['speedup']:.2f} times as fast, {parity}"

@@ -28,8 +28,9 @@ PANELS = {
 HELP = """Build a draft for MODEL, with fewer bits, fewer layers and a smaller vocabulary.
 
 The model answers calibration prompts, and each candidate is scored by the share of those tokens that it
-predicts and by the cost of its passes on this machine. The draft is added to the library for
-`--draft auto`. The command resumes an interrupted build."""
+predicts and by the cost of its passes on this machine. The draft is added to the library, and `--draft auto`
+uses it if it makes MODEL faster. The command says first which model it cuts and about how long that takes,
+and resumes an interrupted build."""
 EPILOG = """Examples:
 
   localspec prune-draft qwen2.5-coder-1.5b --from qwen2.5-coder-0.5b
@@ -92,10 +93,6 @@ def prune_draft(
         plan = BuildPlan(name or f"{cut.name}-draft", *both, steps, engine=ENGINES[engine])
         built = build(plan, calibration, library, progress)
     values = card(built)
-    if values.get("measured", {}).get("speedup", 0.0) <= 1:
-        console.say(
-            f"`{built.name}` gains nothing over plain decoding here; `localspec rm {built.name}` deletes it"
-        )
     shown = json.dumps(values, ensure_ascii=False) if as_json else format_card(built.name, both[0], values)
     console.print_text(shown)
 

@@ -12,9 +12,11 @@ from localspec.cli.sizes import format_gigabytes
 
 HELP = """Check this machine, and a model with its draft on it.
 
-Without MODEL the command prints versions and devices. With one it loads the model and checks that rewinds are
+Without MODEL the command prints versions and devices, and looks for faults of the installation and the
+library. With one it also loads the model and checks that rewinds are
 exact, that the draft does not change the text, and that the device agrees with the CPU; it also measures what
-a pass costs. The results are kept, and `--draft auto` uses them. The exit code is 1 if a check fails."""
+a pass costs and whether the draft pays. The results are kept, and `--draft auto` uses them. The end is `OK`,
+or a line on each thing that is wrong and what to do; then the exit code is 1."""
 EPILOG = """Examples:
 
   localspec doctor smollm2-135m
@@ -36,21 +38,25 @@ def doctor(
     """Print the results of the checks."""
     from localspec import devices
     from localspec.cli.progress import Terminal
-    from localspec.doctor import check_model
+    from localspec.doctor import check_machine, check_model, faults
     from localspec.library import Library
     from localspec.runtime.choice import Choice
 
+    library = Library()
     values: dict[str, Any] = {"versions": devices.versions(), "machine": devices.as_values()}
+    findings = check_machine(library)
     if model is not None:
         choice = Choice(engine, draft, device=device, threads=threads)
         choice.check()
         with Terminal() as progress:
-            values["model"] = check_model(model, choice, Library(), progress)
+            values["model"] = check_model(model, choice, library, progress)
+        findings += faults(values["model"])
+    values["findings"] = [finding._asdict() for finding in findings]
     if as_json:
         console.print_json(values, indent=2)
     else:
         console.print_text(format_report(values))
-    if model is not None and not values["model"]["sound"]:
+    if findings:
         sys.exit(1)
 
 
@@ -60,7 +66,17 @@ def format_report(values: dict[str, Any]) -> str:
 
     lines = [f"{name:<16} {version or 'not installed'}" for name, version in values["versions"].items()]
     lines += ["", format_devices(values["machine"])]
-    return "\n".join([*lines, "", *format_model(values["model"])] if "model" in values else lines)
+    lines += ["", *format_model(values["model"])] if "model" in values else []
+    return "\n".join([*lines, "", *format_verdict(values)])
+
+
+def format_verdict(values: dict[str, Any]) -> list[str]:
+    """Return a line for each finding, or OK; with a model it says whether drafting pays."""
+    from localspec.doctor import verdict
+
+    if findings := values["findings"]:
+        return [f"Not OK: {finding['problem']}. {finding['action']}" for finding in findings]
+    return [f"OK. {verdict(values['model'])}" if "model" in values else "OK"]
 
 
 def format_model(record: dict[str, Any]) -> list[str]:

@@ -19,7 +19,10 @@ def parts(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
     """Print every part with its summary and its options."""
     from localspec import plugins  # imports numpy, which would slow `--help` down
 
-    values = {kind: [part_values(part) for part in plugins.parts(kind).values()] for kind in plugins.KINDS}
+    values = {
+        kind: [part_values(plugins.part(kind, name)) for name in plugins.offered(kind)]
+        for kind in plugins.KINDS
+    }
     if as_json:
         console.print_json(values, indent=2)
         return

@@ -32,20 +32,21 @@ def tune(
     prompts = [prompt for name in suite or [suites.QUICK] for prompt in suites.load(name)]
     with Terminal() as progress:
         tuner = Tuner(model, prompts, Library(), progress, seconds=60 * minutes)
+        progress.say(f"The search takes about {minutes:g} minutes; Ctrl-C ends it early")
         tuning = tuner.run()
         tuner.keep(tuning)
     values = tuning.as_values()
     if as_json:
         console.print_json(values, indent=2)
     else:
-        console.print_text(format_tuning(values))
+        console.print_text(format_tuning(model, values))
     if not tuning.finished:
         console.say("Interrupted: run the same command again to continue")
         sys.exit(130)
 
 
-def format_tuning(values: dict[str, Any]) -> str:
-    """Return the candidates, the fastest first, then the winner and hints."""
+def format_tuning(model: str, values: dict[str, Any]) -> str:
+    """Return the candidates, the fastest first, then what was gained, and what to type next."""
     rejected = [candidate for candidate in values["candidates"] if candidate["rejected"]]
     others = [candidate for candidate in values["candidates"] if not candidate["rejected"]]
     measured = [candidate for candidate in others if candidate["speedup"]]
@@ -57,7 +58,17 @@ def format_tuning(values: dict[str, Any]) -> str:
     if len(others) > len(measured):
         lines.append(f"  {len(others) - len(measured)} candidates were not reached")
     lines += ["", *format_winner(values["winner"], values["speedup"])]
-    return "\n".join(lines + [f"hint: {line}" for line in values["advice"]])
+    advice = [*values["advice"], next_command(model, values)]
+    return "\n".join(lines + [f"hint: {line}" for line in advice])
+
+
+def next_command(model: str, values: dict[str, Any]) -> str:
+    """Return what to type next: a longer search if candidates were left, else a conversation."""
+    left = [each for each in values["candidates"] if not (each["rejected"] or each["speedup"])]
+    if values["winner"] is None and left:
+        return f"localspec tune {model} --minutes 30  # for the candidates that were not reached"
+    uses = "uses what was found" if values["winner"] else "goes on with the default"
+    return f"localspec chat {model}  # {uses}"
 
 
 def format_winner(winner: dict[str, Any] | None, speedup: dict[str, Any] | None) -> list[str]:

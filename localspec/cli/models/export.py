@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from localspec.cli import completion, console
+from localspec.cli.sizes import format_bytes
 
 HELP = """Write a model as an OpenVINO folder, a GGUF file or a Hugging Face folder.
 
 The folder has the tokenizer, the chat template and the generation settings, and with the extra `export` also
 the tokenizer's graph that OpenVINO GenAI needs. A pruned draft is written without the pruned layers. The
-folder appears only once it is complete."""
+folder appears only once it is complete. The command ends with the size of the weights beside that of the
+model's, and what to type next."""
 EPILOG = """Examples:
 
   localspec export smollm2-135m --to gguf --type Q8_0
@@ -39,6 +43,7 @@ def export(
     """Write the folder and print its files."""
     from localspec import plugins
     from localspec.build import export as write
+    from localspec.build import weight_bytes
     from localspec.build.exporting import memory_needed
     from localspec.cli.progress import Terminal
     from localspec.library import Library
@@ -57,6 +62,15 @@ def export(
     if as_json:
         console.print_json({"folder": str(into.resolve()), "sizes": sizes})
         return
-    console.print_text(str(into))
-    for name, size in sizes.items():
-        console.print_text(f"  {size:>15,}  {name}")
+    console.print_text(format_export(into, sizes, weight_bytes(source), npu=npu))
+
+
+def format_export(into: Path, sizes: dict[str, int], before: int, *, npu: bool) -> str:
+    """Return the files, the size beside the `before` bytes of the source's weights, and what to type next."""
+    after = max(sizes.values(), default=0)
+    lines = [str(into), *(f"  {format_bytes(size):>10}  {name}" for name, size in sizes.items())]
+    lines.append(f"The weights take {format_bytes(after)} instead of {format_bytes(before)}")
+    gguf = next((name for name in sizes if name.endswith(".gguf")), "")
+    model = into / gguf if gguf else into
+    path = str(model) if model.is_absolute() else os.path.join(os.curdir, model)
+    return "\n".join([*lines, f"hint: localspec chat {shlex.quote(path)}" + " --engine npu" * npu])

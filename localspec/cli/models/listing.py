@@ -13,7 +13,7 @@ from localspec.cli.sizes import format_bytes
 if TYPE_CHECKING:
     from localspec.library import Library, StoredModel
 
-HELP = """List the models of the library, with the disk space that they take.
+HELP = """List the models of the library, with the disk space that they and their caches take.
 
 A model whose files are elsewhere, such as in the Hugging Face cache or where you imported it from, takes no
 space in the library. `localspec search` shows models to download, `localspec show NAME` shows details."""
@@ -66,12 +66,14 @@ def print_library(as_json: bool) -> None:
         own, elsewhere = row["bytes"], row["elsewhere"]
         size = f"{format_bytes(own or elsewhere):>9}" + ("" if own else " elsewhere")
         target = f"draft of {row['target']}" if row["target"] else ""
-        details = filter(None, [row["precision"], " ".join(row["formats"]), target])
+        caches = f"{format_bytes(row['caches'])} of caches" if row["caches"] else ""
+        details = filter(None, [row["precision"], " ".join(row["formats"]), target, caches])
         console.print_text(f"{row['name']:<{width}} {size}  {'  '.join(details)}")
 
 
 def model_row(model: StoredModel, library: Library) -> dict[str, Any]:
     """Return a model as the list shows it; sizes are in bytes."""
+    from localspec.library import compiled_folder, storage
     from localspec.library.model import FORMATS
     from localspec.library.verify import disk_usage
 
@@ -80,6 +82,7 @@ def model_row(model: StoredModel, library: Library) -> dict[str, Any]:
         "name": model.name,
         "bytes": own,
         "elsewhere": elsewhere,
+        "caches": storage.reclaimable_bytes(compiled_folder(model.folder)),
         "precision": model.manifest.precision,
         "architecture": model.manifest.architecture,
         "formats": [name for name in FORMATS if model.files_in(name)],

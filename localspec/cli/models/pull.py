@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 HELP = """Download a model, unless it is in the library.
 
 An OpenVINO graph is preferred, then a GGUF file, then safetensors, which are converted. The command shows the
-size of the download before it starts, and resumes an interrupted one. Downloads go to the cache that all
-Hugging Face tools share, and HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE apply."""
+size of the download, and of all that is made from it, before it starts, and resumes an interrupted one.
+Downloads go to the cache that all Hugging Face tools share, and HF_HOME, HF_ENDPOINT, HF_TOKEN and
+HF_HUB_OFFLINE apply."""
 EPILOG = """Examples:
 
   localspec pull qwen3-8b --with-draft
@@ -84,11 +85,14 @@ def download(
 
     def on_size(size: DownloadSize) -> None:
         parts = [f"{known[0].title} from {size.source}" if known else f"{size.source}"]
+        facts = []
         if size.size:
+            facts.append(f"downloading {format_bytes(size.download)} of {format_bytes(size.size)}")
+        if size.disk:
+            facts.append(f"up to {format_bytes(size.disk)} of disk with its graph and caches")
+        if facts:
             free = format_bytes(storage.free_bytes(library.home))
-            parts.append(
-                f"downloading {format_bytes(size.download)} of {format_bytes(size.size)}, {free} free"
-            )
+            parts.append(", ".join([*facts, f"{free} free"]))
         if known:
             requested = precision or known[1] or ("fp16" if format == catalogue.HF else None)
             memory = known[0].memory(requested or known[0].precision_from(size.source))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import completion, console, options
+from localspec.cli.drafts.format_card import card_lines, class_lines
+from localspec.cli.sizes import format_bytes
 from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, nearest
 
 if TYPE_CHECKING:
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 
 HELP = """Show a model of the library: its files, checksums, source and drafts.
 
-For a draft that was built here, the card is shown too: what was pruned, its cost and its predicted
-speed-up."""
+For a model that was built here, the card is shown too: what was pruned, its cost, its agreement with the
+target, and what a draft gains."""
 FACTS = ("folder", "source", "revision", "precision", "weights", "architecture", "context", "draft", "target")
 EPILOG = "Example: localspec show smollm2-135m --json"
 
@@ -111,17 +113,35 @@ def format_details(values: dict[str, Any]) -> str:
     lines = [values["name"]]
     for key in FACTS:
         if values[key]:
-            lines.append(f"  {key:<13}{values[key]}")
+            value = f"{values[key]:,} tokens" if key == "context" else values[key]
+            lines.append(f"  {key:<13}{value}")
     lines.append(f"  {'template':<13}{'its own' if values['template'] else 'none'}")
     for key in ("formats", "drafts", "others"):
         if values[key]:
             lines.append(f"  {key:<13}{', '.join(values[key])}")
     if values["engines"]:
         lines.append(f"  {'engines':<13}{format_costs(values['engines'])}")
-    for key, value in (values["card"] or {}).items():
-        lines.append(f"  {key:<13}{value}")
+    lines += format_built(values["card"]) if values["card"] else []
     for number, line in enumerate(values["history"]):
         lines.append(f"  {'' if number else 'history':<13}{line}")
     for name, size in values["sizes"].items():
-        lines.append(f"  {size:>15,}  {name}  {values['digests'].get(name, '')[:12]}")
+        lines.append(f"  {format_bytes(size):>15}  {name}  {values['digests'].get(name, '')[:12]}")
     return "\n".join(lines)
+
+
+def format_built(card: dict[str, Any]) -> list[str]:
+    """Return the card of a built model: where it comes from, its facts, a table, and what a draft gains."""
+    from localspec.build import no_gain
+
+    versions = ", ".join(f"{package} {number}" for package, number in card.get("versions", {}).items())
+    parent, day = card.get("parent", "another model"), card.get("date", "an unknown day")
+    lines = [f"  built from {parent} on {day}" + f", with {versions}" * bool(versions)]
+    healed = card.get("healed", {})
+    if "before" in healed and "after" in healed:
+        before, after = healed["before"], healed["after"]
+        lines.append(f"  healed: {before:.1%} of guesses accepted before, {after:.1%} after")
+    lines += [*card_lines(card), *class_lines(card)]
+    if "target" not in card:
+        return lines
+    reason, what = no_gain(card), f"As a draft for {card['target']} it"
+    return [*lines, f"  {what} gains nothing: {reason}" if reason else f"  {what} makes answers faster"]

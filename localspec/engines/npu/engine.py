@@ -18,16 +18,21 @@ from localspec.engines.npu.graph import group_wise, read_static
 from localspec.engines.npu.trial import Plan, compiled, core_of, infer, try_out
 from localspec.errors import ContextFull, PromptTooLong, UnsupportedModel
 from localspec.formats.files import context_length
+from localspec.installation import install_command
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
 EXPORT = "--weight-format int4 --sym --group-size -1 --ratio 1.0"
-CHANNEL_WISE = (
-    "It needs symmetric INT4 weights with one scale a row: `pip install 'localspec[export]'`, then"
-    f" `optimum-cli export openvino --model OWNER/NAME {EXPORT} FOLDER`"
-)
 PIECE = 256  # tokens in which a cursor reads a long prompt: more are likely to follow such a piece
 TOKENS_A_PASS = 64  # tokens of `prompt` for whose prefill a pass could be run: 3 to 20 passes were measured
+
+
+def channel_wise() -> str:
+    """Return the hint on how to get weights that an NPU can run."""
+    return (
+        f"It needs symmetric INT4 weights with one scale a row: `{install_command('export')}`, then"
+        f" `optimum-cli export openvino --model OWNER/NAME {EXPORT} FOLDER`"
+    )
 
 
 class Npu(Engine):
@@ -58,7 +63,7 @@ class Npu(Engine):
         graph = read_static(model / "openvino_model.xml")
         grouped = group_wise(graph) if device != "CPU" else None
         if grouped:
-            raise UnsupportedModel(f"`{model}` has weights in groups, such as `{grouped}`", CHANNEL_WISE)
+            raise UnsupportedModel(f"`{model}` has weights in groups, such as `{grouped}`", channel_wise())
         try_out(core, model, plan, cache)
         self._compile = partial(compiled, core, graph, plan, cache)
         self._places = [Place(self._compile())]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.installation import install_command
 
 # A vocabulary: its own file, and others that it needs.
 VOCABULARIES: dict[str, tuple[str, ...]] = {
@@ -16,7 +17,7 @@ VOCABULARIES: dict[str, tuple[str, ...]] = {
     "vocab.txt": (),
     "tekken.json": (),
 }
-LIBRARIES = "pip install 'localspec[export]' sentencepiece protobuf"
+LIBRARIES = ("sentencepiece", "protobuf")  # beside the extra
 
 
 def write_fast(folder: Path, into: Path) -> None:
@@ -34,15 +35,14 @@ def write_fast(folder: Path, into: Path) -> None:
     ]
     if not found:
         raise BrokenModel(f"`{folder}` lacks `tokenizer.json`", "Download the whole folder")
+    command = install_command("export", *LIBRARIES)
     missing = f"`{folder}` has `{found[0]}` but no `tokenizer.json`"
     try:
         tokenizer = _converted(folder)
     except ImportError:
-        raise UnsupportedModel(missing, f"Type `{LIBRARIES}`, which can make it") from None
+        raise UnsupportedModel(missing, f"Type `{command}`, which can make it") from None
     except Exception as error:  # transformers raises nothing narrower
-        hint = (
-            f"Take it from another repository of the model, or type `{LIBRARIES}` if they are not installed"
-        )
+        hint = f"Take it from another repository of the model, or type `{command}` if they are not installed"
         raise UnsupportedModel(f"{missing}, and making it failed: {first_line(error)}", hint) from None
     tokenizer.save(str(into / "tokenizer.json"))
 

@@ -54,12 +54,16 @@ class _Answer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class DownloadSize:
-    """How many bytes of a source are still to be downloaded, and how many it has; 0 if unknown."""
+    """How many bytes of a source are still to be downloaded, and how many it has; 0 if unknown.
+
+    `disk` is about what the model takes at most: the download, its graph, and what engines compile from that.
+    """
 
     source: Source
     format: str  # openvino, gguf or safetensors
     download: int = 0
     size: int = 0
+    disk: int = 0
 
 
 OnSize = Callable[[DownloadSize], None]  # called before the first byte; may raise to refuse the download

@@ -18,6 +18,7 @@ from localspec.formats.graph.ir import import_plain, save
 from localspec.formats.graph.paged import read_stateful
 from localspec.formats.huggingface import healed, loading, torch_devices
 from localspec.formats.tokenizer import openvino
+from localspec.installation import install_command
 from localspec.library.model import GRAPH
 from localspec.plugins import Option
 from localspec.steps.export import gguf_writer, huggingface_writer
@@ -88,9 +89,8 @@ class Export(BuildStep):
         self._context.step("Writing the tokenizer")
         if not openvino.write(into):
             name = openvino.NAMES[0]
-            self._context.say(
-                f"Not written: {name} for OpenVINO GenAI; it requires `pip install 'localspec[export]'`"
-            )
+            command = install_command("export")
+            self._context.say(f"Not written: {name} for OpenVINO GenAI; it requires `{command}`")
         return {"precision": precision}
 
     def _plain_graph(self, into: Path) -> Any:

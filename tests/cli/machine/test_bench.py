@@ -86,3 +86,5 @@ def test_tuning_lists_its_candidates(localspec: Localspec, suite: Path) -> None:
     said = localspec.run("tune", MODEL, "--minutes", "0.1", "--suite", str(suite))
     assert said.code == 0
     assert "kept: " in said.out or "The default stays" in said.out
+    assert "The search takes about 0.1 minutes; Ctrl-C ends it early" in said.err
+    assert said.out.splitlines()[-1].startswith("hint: localspec ")

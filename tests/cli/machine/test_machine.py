@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from command import MODEL, Localspec
@@ -23,7 +24,8 @@ def test_devices_are_listed_as_text_and_as_json(localspec: Localspec) -> None:
 
 def test_the_doctor_without_a_model_prints_versions(localspec: Localspec) -> None:
     found = json.loads(localspec.run("doctor", "--json").out)
-    assert list(found) == ["versions", "machine"]
+    assert list(found) == ["versions", "machine", "findings"]
+    assert found["findings"] == []
     assert found["versions"]["openvino"]
 
 
@@ -47,6 +49,18 @@ def test_the_doctor_prints_its_results(localspec: Localspec) -> None:
     assert ran.code == 0, ran.err
     for word in ("rewind        exact", "same text", "draft token   costs", "memory"):
         assert word in ran.out
+    assert ran.out.splitlines()[-1].startswith(f"OK. Drafting with `draft_model:name={MODEL}` ")
+
+
+def test_the_doctor_ends_with_what_is_wrong(localspec: Localspec, tmp_path: Path) -> None:
+    broken = localspec.home / "models" / "broken"
+    broken.mkdir()
+    try:
+        ran = localspec.run("doctor")
+    finally:
+        broken.rmdir()
+    assert ran.code == 1
+    assert ran.out.splitlines()[-1] == f"Not OK: `{broken}` is damaged. localspec verify"
 
 
 def test_the_doctor_refuses_an_unknown_model(localspec: Localspec) -> None:

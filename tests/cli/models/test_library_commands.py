@@ -17,8 +17,10 @@ from command import MODEL, Localspec, Terminal
 from filelock import FileLock
 from perf import library
 
+from localspec.library import compiled_folder
+
 LIST_KEYS = [
-    *("name", "bytes", "elsewhere", "precision", "architecture", "formats", "target", "draft"),
+    *("name", "bytes", "elsewhere", "caches", "precision", "architecture", "formats", "target", "draft"),
     *("source", "created"),
 ]
 BIN, GRAPH = "openvino_model.bin", "openvino_model.xml"
@@ -106,6 +108,17 @@ def test_a_model_is_listed_with_its_size(localspec: Localspec, gguf: Path) -> No
         assert (found.code, found.err) == (0, "")
         assert found.out.startswith(f"{MODEL}  ")
         assert f"{row['bytes'] / 1e6:.1f} MB" in found.out
+
+
+def test_the_caches_of_a_model_are_counted(with_small: Localspec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(with_small.home))
+    cache = compiled_folder(folder(with_small, "small"))
+    before = rows(with_small)[0]["caches"]
+    cache.mkdir(parents=True, exist_ok=True)
+    (cache / "graph.bin").write_bytes(bytes(5_000_000))
+    (row,) = rows(with_small)
+    assert row["caches"] == before + 5_000_000
+    assert " MB of caches" in with_small.run("list").out
 
 
 def test_rm_asks_and_takes_no_for_an_answer(own: Localspec, terminal: Callable[..., Terminal]) -> None:
