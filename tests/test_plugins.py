@@ -94,7 +94,7 @@ def test_a_bare_name_has_all_defaults() -> None:
             "Unknown draft-length policy ``",
             "",
         ),
-        ("engines", "../toy", "Unknown engine `../toy`", "Did you mean `toy`?"),
+        ("engines", "../torch", "Unknown engine `../torch`", "Did you mean `torch`?"),
         ("engines", "__init__", "Unknown engine `__init__`", ""),
     ],
 )
