@@ -95,7 +95,7 @@ def test_ctrl_c_keeps_the_part_and_ctrl_c_at_the_prompt_does_nothing(sit_down: S
         assert person._more()
     person.type("typed meanwhile\x03")  # is not shown amid the answer
     shown = person.ready().replace("\n", "")
-    tokens = re.search(r"answer (\d+) tokens", shown)
+    tokens = re.search(r"\| (\d+) tokens \| prompt", shown)
     assert tokens is not None
     assert int(tokens[1]) < 1500
     (_, asked), (role, part) = kept(fresh_home)
@@ -193,7 +193,7 @@ def test_settings_and_parts_can_change(sit_down: Sit, fresh_home: Path) -> None:
     assert re.search(r"max-tokens +3\b", shown)
     person.say("Hello")
     assert kept(fresh_home)[0] == ("system", "You are a pirate.")
-    assert "answer 3 tokens" in person.say("/stats").replace("\n", "")
+    assert " tokens/s | 3 tokens | prompt " in person.say("/stats").replace("\n", "")
     assert "drafter: none" in person.say("/draft off")
     person.say("Hello again")
     assert "speculation off: it was switched off" in person.say("/stats").replace("\n", "")
