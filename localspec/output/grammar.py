@@ -15,7 +15,7 @@ from localspec.core.sampler import Constraint
 from localspec.core.types import Tokens, shared_prefix
 from localspec.disk import given
 from localspec.errors import BadValue, PromptError, printable
-from localspec.output import gbnf, schema_faults
+from localspec.output import exact_numbers, gbnf, schema_faults
 from localspec.output.lark import JSON_STYLE
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def from_schema(schema: Any, name: str) -> str:
         source, fault = _compiled(exact)
         if fault:
             fault = schema_faults.located(exact, fault, lambda part: _compiled(part)[1])
-        fault = fault or schema_faults.inexact(schema)
+        if not fault and (fault := schema_faults.inexact(schema)):
+            source, fault = _with_exact_constants(schema, fault)
     except RecursionError:
         fault = "it has too many schemas in each other"
     if fault:
@@ -115,6 +116,17 @@ def from_schema(schema: Any, name: str) -> str:
             "See https://json-schema.org for what a schema may say",
         )
     return source
+
+
+def _with_exact_constants(schema: dict[str, Any], fault: str) -> tuple[str, str]:
+    """Return the grammar of a schema with constants that llguidance would round, else their fault."""
+    from llguidance import LLMatcher
+
+    try:
+        source: str = LLMatcher.grammar_from_lark(exact_numbers.to_lark(schema))
+    except exact_numbers.NotWritten:
+        return "", fault
+    return source, fault if LLMatcher.validate_grammar(source) else ""
 
 
 def _compiled(schema: Any) -> tuple[str, str]:

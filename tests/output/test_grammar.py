@@ -149,10 +149,47 @@ def test_bounds_beyond_what_floats_hold_are_never_overstepped(
     assert json.dumps(schema) == given
 
 
+NAMED = {"id": {"enum": [LARGE + 1, 2**64 + 1, "x"]}, "n": {"type": "integer"}, "k": {"const": -LARGE - 1}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"const": LARGE + 1}, [f"{LARGE + 1}"], [f"{LARGE}", f"{LARGE + 2}", f"{LARGE + 1}0"]),
+        ({"enum": [LARGE + 1, 2**64 + 1, 5]}, [f"{2**64 + 1}", "5"], [f"{2**64}", "6", f"{LARGE}"]),
+        ({"type": "integer", "enum": [LARGE + 1, "x", 1.5]}, [f"{LARGE + 1}"], ['"x"', "1.5"]),
+        ({"anyOf": [{"const": LARGE + 1}, {"type": "null"}]}, [f"{LARGE + 1}", "null"], [f"{LARGE}", "1"]),
+        ({"const": [LARGE + 1, {"a b": -LARGE - 1}]}, [f'[{LARGE + 1}, {{"a b": {-LARGE - 1}}}]'], ["[]"]),
+        (
+            {"type": "object", "properties": NAMED},
+            [
+                "{}",
+                f'{{"id": {LARGE + 1}}}',
+                f'{{"id": "x", "n": 5, "k": {-LARGE - 1}}}',
+                f'{{"k": {-LARGE - 1}}}',
+            ],
+            [f'{{"id": {LARGE}}}', '{"n": 5, "k": 1}', f'{{"k": {-LARGE - 1}, "n": 5}}', "{,}"],
+        ),
+        (
+            {"type": "object", "properties": NAMED, "required": ["n", "k"], "additionalProperties": False},
+            [f'{{"n": 5, "k": {-LARGE - 1}}}', f'{{"id": "x", "n": 5, "k": {-LARGE - 1}}}'],
+            ["{}", '{"n": 5}', f'{{"k": {-LARGE - 1}}}'],
+        ),
+    ],
+)
+def test_constants_beyond_what_floats_hold_are_exact(
+    tokenizer: Any, schema: dict[str, Any], right: list[str], wrong: list[str]
+) -> None:
+    found = Grammar(grammar.from_schema(schema, "s"), tokenizer)
+    assert [text for text in right if first_wrong(found, text) is not None] == []
+    assert [text for text in wrong if first_wrong(found, text) is None] == []
+
+
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ({"const": LARGE + 1}, "`const` has 9007199254740993, beyond 2^53"),
+        ({"items": {"const": LARGE + 1}}, "`items/const` has 9007199254740993, beyond 2^53"),
+        ({"type": "string", "const": LARGE + 1}, "`"),
         (
             {"properties": {"a": {"enum": [1, {"b": -LARGE - 1}]}}},
             "`properties/a/enum` has -9007199254740993",
