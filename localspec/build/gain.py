@@ -1,4 +1,4 @@
-"""What a built model gains over the one it was built for, read from its card."""
+"""The gain of a built model over the one it was built for, read from its card."""
 
 from __future__ import annotations
 

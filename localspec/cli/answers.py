@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli import console
-from localspec.core.stop import LENGTH, REPEATING
 
 ONE_ANSWER = 4096  # tokens at most of an answer outside a conversation, unless the user says otherwise
 
@@ -26,6 +25,8 @@ def describe_file(file: Attached, runtime: Runtime) -> None:
 
 def report(answer: Answer, chat: Chat, stats: bool) -> None:
     """Print notes on an answer, such as a full context, and its `stats` if wanted."""
+    from localspec.core.stop import LENGTH, REPEATING
+
     runtime = chat.runtime
     if answer.context_full:
         console.say(f"The answer ends here: the context of {runtime.engine.context} tokens is full")

@@ -437,7 +437,7 @@ def test_what_a_task_has_written_is_told_and_undone(tmp_path: Path) -> None:
     assert folder.changes.lines() == [
         "old.txt (+2 -3)",
         "sub/both.txt (+2 -1)",
-        "new/deep.txt (new, 1 lines)",
+        "new/deep.txt (new, 1 line)",
         "b.bin (+1 -1)",
     ]
     folder.changes.keep()
@@ -463,6 +463,24 @@ def test_a_damaged_record_of_changes_restores_nothing(tmp_path: Path) -> None:
     folder.changes.read()
     assert folder.changes.undo() == ([], [])
     assert (tmp_path / "a.txt").read_text("utf-8") == "x"
+
+
+def test_a_write_that_fails_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path)
+    write = Files(folder).write_file
+    (tmp_path / "a.txt").write_text("0", "utf-8")
+    write(path="a.txt", text="1")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handles, "write_bytes", full)
+        for name in ("a.txt", "b.txt"):
+            with pytest.raises(ToolFailed, match="No space left"):
+                write(path=name, text="2")
+    assert folder.changes.undo() == (["a.txt"], [])
+    assert (tmp_path / "a.txt").read_text("utf-8") == "0"
 
 
 def test_the_next_task_begins_anew(tmp_path: Path) -> None:

@@ -276,6 +276,7 @@ LINK = {
 }
 BLOB = {"uri": "file:///x", "blob": "AAAA", "mimeType": "application/pdf"}
 RESULTS = [
+    ({"content": [{"type": "resource_link", "uri": "file:///x.", "name": "x"}]}, "x: file:///x."),
     ({"content": [], "structuredContent": {"a": 1}}, '{"a": 1}'),
     ({"structuredContent": {"a": [1, "\xe9"]}}, '{"a": [1, "\xe9"]}'),
     ({"content": [{"type": "text", "text": '{"a":1}'}], "structuredContent": {"a": 1}}, '{"a":1}'),
@@ -290,7 +291,7 @@ RESULTS = [
     ),
     ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 4}}, '3\n{"result": 4}'),
     ({"content": [], "structuredContent": [1, 2]}, '{"result": [1, 2]}'),
-    ({"content": [LINK]}, "b: file:///a/b.txt (text/plain). Of b"),
+    ({"content": [LINK]}, "b: file:///a/b.txt (text/plain). Of b."),
     ({"content": [{"type": "resource", "resource": {"uri": "file:///x", "text": "T"}}]}, "T"),
     (
         {"content": [{"type": "resource", "resource": BLOB}]},

@@ -210,6 +210,7 @@ def test_a_change_that_needs_no_question_is_shown_and_can_be_undone(localspec: L
     assert "\n-one\n+1\n" in done.err
     assert "Changed: a.txt (+1 -1); `/undo` or `localspec agent --undo` restores it" in done.err
     assert (work / "a.txt").read_text("utf-8") == "1\ntwo\n"
+    localspec.run("agent", "--undo", task, "--dir", str(work)).refused(2, "`--undo` stands alone")
     undone = localspec.run("agent", "--undo", "--dir", str(work))
     assert (undone.code, undone.out, undone.err) == (0, "", "Restored: a.txt\n")
     assert (work / "a.txt").read_text("utf-8") == "one\ntwo\n"

@@ -122,3 +122,10 @@ def test_completing_a_model_imports_nothing_heavy(fresh: Localspec) -> None:
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     assert fresh.run(before=[COMMAND[0], "-c", code]).out == "[]\n"
+
+
+def test_the_command_line_starts_without_large_libraries() -> None:
+    """numpy alone would be a third of the time that `list` takes."""
+    code = "import sys; from localspec.cli import app; print(*{'numpy', 'rich', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"\n"

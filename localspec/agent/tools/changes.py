@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,7 +33,7 @@ class Undone(NamedTuple):
 
 
 class Changes:
-    """Notes each file before it is written, and restores it; in the file `kept` that outlives the run."""
+    """Writes files, and restores what they held before; in the file `kept` that outlives the run."""
 
     def __init__(self, root: Path, kept: Path | None = None) -> None:
         self._root = root
@@ -43,18 +44,22 @@ class Changes:
         """Begin a task: what an earlier one wrote is no longer undone."""
         self._files = {}
 
-    def note(self, place: Path, after: bytes) -> None:
-        """Remember a file below the root that is about to hold `after`."""
+    def write(self, place: Path, content: bytes) -> None:
+        """Write a file below the root, and remember what it held before the task; raises OSError."""
         name = place.relative_to(self._root).as_posix()
-        if name in self._files:
-            self._files[name].after = after
-            return
-        before = None
-        with suppress(FileNotFoundError):
-            before, size = handles.read_bytes(self._root, place, MAX_KEPT)
-            if size > MAX_KEPT:
-                return
-        self._files[name] = Change(before, after)
+        before = self._files[name].before if name in self._files else self._held(place)
+        handles.write_bytes(self._root, place, content)
+        self._files[name] = Change(before, content)
+
+    def _held(self, place: Path) -> bytes | None:
+        """Return what a file holds, None if there is none; raises OSError if it is too large to be kept."""
+        try:
+            content, size = handles.read_bytes(self._root, place, MAX_KEPT)
+        except FileNotFoundError:
+            return None
+        if size > MAX_KEPT:
+            raise OSError(errno.EFBIG, "It is too large to be restored")
+        return content
 
     def keep(self) -> None:
         """Keep the task's changes on disk, in place of those of the task before, if there are any."""
@@ -84,8 +89,8 @@ class Changes:
         for name, change in self._files.items():
             if change.before != change.after:
                 added, removed = _count(change.before or b"", change.after)
-                counts = f"{added} lines" if change.before is None else f"+{added} -{removed}"
-                found.append(f"{name} ({'new, ' * (change.before is None)}{counts})")
+                new = f"new, {added} line{'s' * (added != 1)}"
+                found.append(f"{name} ({new if change.before is None else f'+{added} -{removed}'})")
         return found
 
     def undo(self) -> Undone:

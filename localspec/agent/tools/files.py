@@ -236,9 +236,7 @@ def diff(before: str, after: str, path: str) -> str:
 def write_text(folder: Folder, place: Path, text: str) -> None:
     """Write a file of a folder atomically, and keep its permissions; raises ToolFailed."""
     try:
-        content = text.encode()
-        folder.changes.note(place, content)
-        handles.write_bytes(folder.root, place, content)
+        folder.changes.write(place, text.encode())
     except (OSError, UnicodeEncodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ToolFailed(f"`{place.name}` cannot be written: {reason}") from None

@@ -70,7 +70,7 @@ def repair(result: dict[str, Any], say: Say) -> None:
     """Change a list of tools, or the result of a call, into one that the protocol allows."""
     if isinstance(result.get("tools"), list):
         result["tools"] = [tool for listed in result["tools"] if (tool := _tool(listed, say))]
-    elif result.keys() & {"structuredContent", "isError"} or "content" in result:
+    elif result.keys() & {"content", "structuredContent", "isError"}:
         content = result.get("content")
         blocks = content if isinstance(content, list) else [] if content is None else [content]
         structured = result.get("structuredContent")
@@ -87,11 +87,10 @@ def _tool(listed: Any, say: Say) -> dict[str, Any] | None:
         say(f"has a tool without a name, which is left out: {_json(listed)[:100]}")
         return None
     schema, description = listed.get("inputSchema") or {}, listed.get("description")
-    kept = (
-        {key: value for key, value in schema.items() if _fits(key, value)} if isinstance(schema, dict) else {}
-    )
+    given = schema if isinstance(schema, dict) else {}
+    kept = {key: value for key, value in given.items() if _fits(key, value)}
     texts = [description if isinstance(description, str) else _json(description)] if description else []
-    if schema and not kept:
+    if any(value for key, value in given.items() if key not in kept) or (schema and not given):
         texts.append(f"Its arguments: {_json(schema)}")
     return {"name": name, "inputSchema": {**kept, "type": "object"}, "description": " ".join(texts) or name}
 
@@ -147,7 +146,8 @@ def _block_text(block: Any) -> str:
         return str(block.text)
     if block.type == "resource_link":
         kind = f" ({block.mime_type})" if block.mime_type else ""
-        return f"{block.title or block.name}: {block.uri}{kind}. {block.description or ''}".strip(" .")
+        more = f". {block.description}" if block.description else ""
+        return f"{block.title or block.name}: {block.uri}{kind}{more}"
     if block.type == "resource" and hasattr(block.resource, "text"):
         return str(block.resource.text)
     holder = block.resource if block.type == "resource" else block

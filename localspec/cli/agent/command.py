@@ -47,6 +47,7 @@ EPILOG = """Examples:
 def agent(given: AgentOptions) -> None:
     """Check the options, load the model, and work on the task, or on one after another."""
     if given.undo:
+        given.check_undo()
         undo_last(given.folder)
         return
     given = given.with_task_first()

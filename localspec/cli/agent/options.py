@@ -11,7 +11,7 @@ import typer
 
 from localspec.cli import completion, options
 from localspec.cli.prompt import is_prompt
-from localspec.errors import PromptError
+from localspec.errors import BadValue, PromptError
 
 if TYPE_CHECKING:
     from localspec.runtime.choice import Choice
@@ -105,6 +105,11 @@ class AgentOptions:
         if self.task is None and is_prompt(self.model):
             return replace(self, model=None, task=self.model)
         return self
+
+    def check_undo(self) -> None:
+        """Raise BadValue for a task beside `--undo`, which would not be done."""
+        if self.model or self.task:
+            raise BadValue("`--undo` stands alone, or with `--dir`", "Leave the model and the task out")
 
     def check_task(self, task: str | None) -> None:
         """Raise PromptError for an empty task, or for none without a terminal to type one."""

@@ -13,10 +13,10 @@ from localspec.cli.sizes import format_gigabytes
 HELP = """Check this machine, and a model with its draft on it.
 
 Without MODEL the command prints versions and devices, and looks for faults of the installation and the
-library. With one it also loads the model and checks that rewinds are
-exact, that the draft does not change the text, and that the device agrees with the CPU; it also measures what
-a pass costs and whether the draft pays. The results are kept, and `--draft auto` uses them. The end is `OK`,
-or a line on each thing that is wrong and what to do; then the exit code is 1."""
+library. With one it also loads the model and checks that rewinds are exact, that the draft does not change
+the text, and that the device agrees with the CPU; it measures what a pass costs and whether the draft pays.
+The results are kept, and `--draft auto` uses them. The end is `OK`, or a line on each thing that is wrong and
+what to do; then the exit code is 1."""
 EPILOG = """Examples:
 
   localspec doctor smollm2-135m

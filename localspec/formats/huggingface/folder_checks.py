@@ -1,4 +1,4 @@
-"""What transformers only warns about, or does not check, when it loads a folder."""
+"""Checks of a folder that transformers makes with a mere warning, or not at all, when it loads one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a model's hyperparameters stand for: the ones that are computed, and the ones that are refused."""
+"""The hyperparameters of a model: the ones that localspec computes, and the ones that it refuses."""

@@ -35,16 +35,21 @@ class Heads(NamedTuple):
     key_heads: int
     head_width: int
 
+    @property
+    def queries(self) -> int:
+        """The rows of all query heads."""
+        return self.heads * self.head_width
+
+    @property
+    def keys(self) -> int:
+        """The rows of all key heads, or of all value heads."""
+        return self.key_heads * self.head_width
+
 
 class Sizes(NamedTuple):
     """The numbers that the shapes of a decoder's tensors follow from."""
 
-    family: str
-    layers: int
-    width: int
-    queries: int  # rows of all query heads
-    keys: int  # rows of all key heads
-    head_width: int
+    heads: Heads
     inner: int  # the width of the feed-forward network
     vocab: int
 
@@ -55,12 +60,12 @@ def check_gguf(file: GgufFile, heads: Heads) -> None:
     Biases that llama.cpp adds wherever a file has them are optional here too.
     """
     inner = _inner_width(file, "feed_forward_length", "blk.0.ffn_down.weight", heads.layers)
-    sizes = _sizes(heads, inner, _rows(file, "token_embd.weight"))
-    biases = GGUF_BIASES.get(sizes.family, "")
+    sizes = Sizes(heads, inner, _rows(file, "token_embd.weight"))
+    biases = GGUF_BIASES.get(sizes.heads.family, "")
     optional = {} if not biases else _biases(sizes, "qkvo" if "o" in biases else "qkv", ffn="ffn" in biases)
-    optional |= {"output.weight": (sizes.vocab, sizes.width)}
-    if sizes.family in DIVIDED:
-        optional[ROPE_FACTORS] = (sizes.head_width // 2,)
+    optional |= {"output.weight": (sizes.vocab, sizes.heads.width)}
+    if sizes.heads.family in DIVIDED:
+        optional[ROPE_FACTORS] = (sizes.heads.head_width // 2,)
     _check(file, file.tensors, _needed(sizes) | _norms(sizes), optional)
 
 
@@ -72,23 +77,18 @@ def check_folder(folder: SafetensorsFolder, heads: Heads, *, tied: bool) -> None
     """
     inner = _inner_width(folder, "intermediate_size", "model.layers.0.mlp.down_proj.weight", heads.layers)
     rows = _rows(folder, "model.embed_tokens.weight")
-    sizes = _sizes(heads, inner, whole(folder, "vocab_size", rows, most=MAX_TOKENS))
+    sizes = Sizes(heads, inner, whole(folder, "vocab_size", rows, most=MAX_TOKENS))
     needed, default = _needed(sizes) | _norms(sizes), DEFAULTS[heads.family]
     if default.joined:
         needed = _joined(needed)
     attention = "qkvo" if default.attention_bias and flag(folder, "attention_bias") else ""
     needed |= _biases(sizes, attention, ffn=default.mlp_bias and flag(folder, "mlp_bias"))
-    head = {"output.weight": (sizes.vocab, sizes.width)}
+    head = {"output.weight": (sizes.vocab, sizes.heads.width)}
     needed, optional = (needed, head) if tied else (needed | head, {})
     found = {name: info for name, info in folder.tensors.items() if not COMPUTED.fullmatch(name)}
     _check(folder, found, _renamed(needed), _renamed(optional))
     if tied and "lm_head.weight" in found and not head_is_embedding(folder):
         raise another_head(folder)
-
-
-def _sizes(heads: Heads, inner: int, vocab: int) -> Sizes:
-    queries, keys = heads.heads * heads.head_width, heads.key_heads * heads.head_width
-    return Sizes(heads.family, heads.layers, heads.width, queries, keys, heads.head_width, inner, vocab)
 
 
 def _inner_width(file: GgufFile | SafetensorsFolder, key: str, down: str, layers: int) -> int:
@@ -105,44 +105,48 @@ def _rows(file: GgufFile | SafetensorsFolder, name: str) -> int:
 
 def _needed(sizes: Sizes) -> dict[str, Shape]:
     """Return the shapes of the matrices that every family has, and of its biases."""
-    width, inner = sizes.width, sizes.inner
+    width, inner = sizes.heads.width, sizes.inner
     parts: dict[str, Shape] = {
-        "attn_q.weight": (sizes.queries, width),
-        "attn_k.weight": (sizes.keys, width),
-        "attn_v.weight": (sizes.keys, width),
-        "attn_output.weight": (width, sizes.queries),
+        "attn_q.weight": (sizes.heads.queries, width),
+        "attn_k.weight": (sizes.heads.keys, width),
+        "attn_v.weight": (sizes.heads.keys, width),
+        "attn_output.weight": (width, sizes.heads.queries),
         "ffn_gate.weight": (inner, width),
         "ffn_up.weight": (inner, width),
         "ffn_down.weight": (width, inner),
     }
     shapes = {"token_embd.weight": (sizes.vocab, width), "output_norm.weight": (width,)}
     shapes |= _in_layers(sizes, parts)
-    return shapes | (_biases(sizes, "qkv", ffn=False) if DEFAULTS[sizes.family].qkv_bias else {})
+    return shapes | (_biases(sizes, "qkv", ffn=False) if DEFAULTS[sizes.heads.family].qkv_bias else {})
 
 
 def _norms(sizes: Sizes) -> dict[str, Shape]:
     """Return the shapes of the norms of all layers."""
-    after = sizes.family == "olmo2"
+    after = sizes.heads.family == "olmo2"
     names = ("post_attention_norm", "post_ffw_norm") if after else ("attn_norm", "ffn_norm")
-    parts: dict[str, Shape] = {f"{name}.weight": (sizes.width,) for name in names}
-    if DEFAULTS[sizes.family].head_norms:
-        parts["attn_q_norm.weight"] = (sizes.queries if after else sizes.head_width,)
-        parts["attn_k_norm.weight"] = (sizes.keys if after else sizes.head_width,)
+    parts: dict[str, Shape] = {f"{name}.weight": (sizes.heads.width,) for name in names}
+    if DEFAULTS[sizes.heads.family].head_norms:
+        parts["attn_q_norm.weight"] = (sizes.heads.queries if after else sizes.heads.head_width,)
+        parts["attn_k_norm.weight"] = (sizes.heads.keys if after else sizes.heads.head_width,)
     return _in_layers(sizes, parts)
 
 
 def _biases(sizes: Sizes, attention: str, *, ffn: bool) -> dict[str, Shape]:
     """Return the shapes of the biases of these matrices of attention, and of the feed-forward network."""
-    rows = {"q": ("attn_q", sizes.queries), "k": ("attn_k", sizes.keys), "v": ("attn_v", sizes.keys)}
-    rows["o"] = ("attn_output", sizes.width)
+    rows = {
+        "q": ("attn_q", sizes.heads.queries),
+        "k": ("attn_k", sizes.heads.keys),
+        "v": ("attn_v", sizes.heads.keys),
+    }
+    rows["o"] = ("attn_output", sizes.heads.width)
     found = [rows[part] for part in attention]
     if ffn:
-        found += [("ffn_gate", sizes.inner), ("ffn_up", sizes.inner), ("ffn_down", sizes.width)]
+        found += [("ffn_gate", sizes.inner), ("ffn_up", sizes.inner), ("ffn_down", sizes.heads.width)]
     return _in_layers(sizes, {f"{name}.bias": (count,) for name, count in found})
 
 
 def _in_layers(sizes: Sizes, parts: Mapping[str, Shape]) -> dict[str, Shape]:
-    return {f"blk.{at}.{part}": shape for at in range(sizes.layers) for part, shape in parts.items()}
+    return {f"blk.{at}.{part}": shape for at in range(sizes.heads.layers) for part, shape in parts.items()}
 
 
 def _joined(shapes: Mapping[str, Shape]) -> dict[str, Shape]:

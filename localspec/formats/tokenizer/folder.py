@@ -27,7 +27,7 @@ PLAIN = "PreTrainedTokenizerFast"
 
 
 class TokenizerClass(NamedTuple):
-    """What a tokenizer class of transformers has beyond its files.
+    """The defaults of a tokenizer class of transformers, which its files do not hold.
 
     `begins` is its default of `add_bos_token`, None for a class that leaves the post-processor as it is.
     """

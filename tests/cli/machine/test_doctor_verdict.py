@@ -1,4 +1,4 @@
-"""What `localspec doctor` finds wrong, and what it says about a draft, from fixed records."""
+"""The findings of `localspec doctor` and its verdict on a draft, from fixed records."""
 
 from __future__ import annotations
 

@@ -455,7 +455,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {  # what configs of published models say
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_pass(name: str, tmp_path: Path) -> None:
-    """What else their configs say is of training, generation or other programs."""
+    """Their other keys concern training, generation or other programs."""
     config = SIZES | {"num_hidden_layers": 4, "hidden_act": "silu", "auto_map": {"AutoConfig": "x.X"}}
     config |= {"attention_dropout": 0.0, "torch_dtype": "bfloat16", "use_cache": True} | PUBLISHED[name]
     family = config["model_type"]
