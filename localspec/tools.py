@@ -18,7 +18,7 @@ from localspec.errors import BadValue, LocalspecError, UnknownName, suggestion
 
 ALTERNATIVES = "x-alternatives"  # in a schema for a grammar: the schemas of which one must match
 SUBSTRING_OF = "x-substring-of"  # and a text of which the value must be a substring
-Access = Literal["none", "read", "write", "run", "fetch", "local"]  # local: fetch from one's own networks
+Access = Literal["none", "read", "write", "test", "run", "fetch", "local"]  # local: fetch from own networks
 Properties = Mapping[str, Mapping[str, Any]]  # the schema of each argument
 
 _ARGUMENTS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")

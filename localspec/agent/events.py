@@ -8,6 +8,7 @@ from localspec.output.tool_calls import Call
 from localspec.runtime.answer import Answer
 
 ANSWER, MAX_STEPS, REPEATED, LENGTH = "answer", "max_steps", "repeated", "length"  # why a task finished
+UNVERIFIED = "unverified"  # or: the model said that it is done, and a check says that it is not
 
 
 class TextEvent(NamedTuple):
@@ -18,9 +19,13 @@ class TextEvent(NamedTuple):
 
 
 class WaitingEvent(NamedTuple):
-    """Nothing to show yet: the model reads the prompt (0), or has written `characters` of a call."""
+    """Nothing to show yet: the model reads the prompt (0), or has written `characters` of a call.
+
+    `call` is the beginning of that call, as far as it is known: its tool and its first argument.
+    """
 
     characters: int
+    call: str = ""
 
 
 class ToolCallEvent(NamedTuple):
@@ -37,6 +42,36 @@ class ToolResultEvent(NamedTuple):
     failed: bool
     allowed: bool
     seconds: float
+    attached: str = ""  # files that the model gets with the result, because a program named them
+    names: tuple[str, ...] = ()  # of those files
+
+
+class CheckEvent(NamedTuple):
+    """Tests that are run for a task without a call of the model; `result` is None before they have run."""
+
+    call: Call
+    result: ToolResultEvent | None = None
+
+
+class PromptEvent(NamedTuple):
+    """The text that the model gets as its task: with files, and with what failing tests print."""
+
+    text: str
+
+
+class NotYetEvent(NamedTuple):
+    """The call with which the model wanted to end the task, and the reason why the task goes on."""
+
+    call: Call
+    reason: str
+    attached: str
+
+
+class StartOverEvent(NamedTuple):
+    """A new attempt at the task: why the last one failed, and the files whose changes were undone."""
+
+    reason: str
+    restored: tuple[str, ...]
 
 
 class AnswerEvent(NamedTuple):
@@ -63,6 +98,10 @@ Event = (
     | WaitingEvent
     | ToolCallEvent
     | ToolResultEvent
+    | CheckEvent
+    | PromptEvent
+    | NotYetEvent
+    | StartOverEvent
     | AnswerEvent
     | DroppedResultsEvent
     | FinishedEvent

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import Annotated, Any
 
 from localspec import plugins
 from localspec.agent import events
+from localspec.agent.attempt import Attempt
+from localspec.agent.calls import result_message, run_call
 from localspec.agent.events import Event, FinishedEvent, ToolResultEvent
 from localspec.agent.loop_guard import FINAL, LoopGuard
-from localspec.agent.permission import NotAllowed, Permission
-from localspec.agent.tools.files import shortened
-from localspec.agent.turn import Turn, call_id, parse_turn
+from localspec.agent.partial_call import cut_answer
+from localspec.agent.permission import Permission
+from localspec.agent.tools.folder import Folder
+from localspec.agent.turn import Turn, parse_turn
+from localspec.agent.verification.review import Review, last_lines
 from localspec.chat import opens_thought
 from localspec.core.sampler import Sampling
-from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName, suggestion
+from localspec.errors import BadValue, ContextFull, EmptyPrompt, PromptError, UnknownName
 from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
-from localspec.output.visible import visible
 from localspec.runtime.generation import Runtime
-from localspec.tools import Tool, ToolFailed, tool
+from localspec.tools import Tool, tool
 
 DEFAULT_MAX_STEPS = 25
 DEFAULT_MAX_TOKENS = 2048  # of one answer
@@ -56,6 +57,7 @@ class Agent:
         tools: Sequence[Tool],
         permission: Permission,
         *,
+        folder: Folder | None = None,
         system: str = SYSTEM,
         tool_format: str | None = None,
         sampling: Sampling | None = None,
@@ -63,7 +65,10 @@ class Agent:
         max_steps: int = DEFAULT_MAX_STEPS,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
-        """Raise BadValue for two tools of one name, PromptError for a model without a chat template."""
+        """Raise BadValue for two tools of one name, PromptError for a model without a chat template.
+
+        In a `folder` that the tools work in, a task ends only once its checks pass (verification/review.py).
+        """
         self.runtime = runtime
         self.tools = by_name([*tools, tool(final_answer)])
         template = runtime.model.template()
@@ -73,55 +78,120 @@ class Agent:
                 "Choose a model that was trained to chat",
             )
         self._template = template
+        self._review = Review(folder, self.tools) if folder else None
         self._permission = permission
         self.tool_format_name = tool_format or tool_format_of(template.with_tools or template.source)
         self._tool_format: ToolFormat = plugins.part("tool_formats", self.tool_format_name).made_by()
-        self._schemas = [known.schema for known in self.tools.values()]
         self._sampling = sampling or Sampling()
         self._seed = seed
         self._max_steps = max_steps
         self._max_tokens = max_tokens
         self.messages: list[dict[str, Any]] = [{"role": "system", "content": system}]
 
-    def run(self, task: str) -> Generator[Event, None, None]:
+    def run(self, task: str, words: str = "") -> Generator[Event, None, None]:
         """Work on a task and yield what happens; the last event is a FinishedEvent.
 
-        Raises EmptyPrompt, and ContextFull when even short results do not fit. The conversation keeps the
-        messages written so far.
+        `words` are the user's own of a task that brings files with it. Raises EmptyPrompt, and ContextFull
+        when even short results do not fit. The conversation keeps the messages written so far.
         """
         if not task.strip():
             raise EmptyPrompt
         self.messages.append({"role": "user", "content": task})
-        guard = LoopGuard()
+        if self._review:
+            self._review.begin(words or task)
+            yield from self._show_failure(self._review)
+        yield events.PromptEvent(self.messages[-1]["content"])
+        attempt, begin = Attempt(), len(self.messages)
         for _ in range(self._max_steps):
-            turn = yield from self._answer(guard)
-            final = next((call for call in turn.calls if call.name == FINAL), None)
-            if final is not None:
-                text = str(final.arguments["answer"])
-                self.messages[-1] = {"role": "assistant", "content": text}
-                yield FinishedEvent(events.ANSWER, text)
+            turn = yield from self._answer(attempt)
+            finished = yield from self._take(turn, attempt)
+            if finished and not (self._review and attempt.may_start_over(finished)):
+                yield finished
                 return
-            if not turn.calls:
-                yield FinishedEvent(events.LENGTH, turn.text.strip())
-                return
-            yield from self._run_calls(turn.calls, guard)
-            if guard.stuck:
-                yield FinishedEvent(events.REPEATED, "")
-                return
+            if finished and self._review:
+                names = self._review.folder.changes.roll_back().restored
+                self._review.start_over()
+                yield events.StartOverEvent(finished.reason, tuple(names))
+                del self.messages[begin:]
+                attempt = attempt.next()
         yield FinishedEvent(events.MAX_STEPS, "")
 
-    def _answer(self, guard: LoopGuard) -> Generator[Event, None, Turn]:
+    def _take(self, turn: Turn, attempt: Attempt) -> Generator[Event, None, FinishedEvent | None]:
+        """Run the calls of a turn; return the end of the task if this is one."""
+        cut = cut_answer(turn.text, FINAL, "answer") if not turn.calls else None
+        if cut is not None:
+            turn = Turn(calls=[Call(FINAL, {"answer": cut})])
+            self.messages[-1] = turn.message()
+        elif not turn.calls:
+            return FinishedEvent(events.LENGTH, turn.text.strip())
+        final = next((call for call in turn.calls if call.name == FINAL), None)
+        others = turn.calls[: turn.calls.index(final)] if final else turn.calls
+        yield from self._run_calls(others, attempt.guard)
+        if final is None:
+            return FinishedEvent(events.REPEATED, "") if attempt.guard.stuck else None
+        fault = (yield from self._fault(self._review)) if self._review else None
+        if fault is not None and attempt.hands_back():
+            yield from self._go_on(final, fault, attempt.guard, len(others))
+            return None
+        reason = events.UNVERIFIED if fault else events.LENGTH if cut is not None else events.ANSWER
+        return self._end(final, reason, len(others))
+
+    def _show_failure(self, review: Review) -> Generator[Event, None, None]:
+        """Run the tests or the program that the task says to fail; what they print goes with the task."""
+        if call := review.first_call():
+            result = yield from self._run_tests(review, call)
+            if result.allowed:
+                prompt = self.messages[-1]
+                said = f"This is what `{call.arguments['command']}` prints now:\n{last_lines(result.text)}"
+                attached = review.attached(result.text, self.messages).text
+                prompt["content"] = "\n\n".join(filter(None, [attached, prompt["content"], said]))
+
+    def _fault(self, review: Review) -> Generator[Event, None, str | None]:
+        """Return why the task may not end yet; None if its checks pass."""
+        fault = review.fault() or review.known_failure()
+        if fault is None and (call := review.last_call()):
+            yield from self._run_tests(review, call)
+            fault = review.known_failure()
+        return fault
+
+    def _run_tests(self, review: Review, call: Call) -> Generator[Event, None, ToolResultEvent]:
+        yield events.CheckEvent(call)
+        result = run_call(call, {call.name: review.run_tests}, self._permission)
+        review.note_tests(result)
+        yield events.CheckEvent(call, result)
+        return result
+
+    def _end(self, final: Call, reason: str, others: int) -> FinishedEvent:
+        """Make the final answer the last message, in place of the call that brought it."""
+        text = str(final.arguments["answer"])
+        if others:
+            turn = next(one for one in reversed(self.messages) if one["role"] == "assistant")
+            turn["tool_calls"] = turn["tool_calls"][:others]
+        else:
+            self.messages.pop()
+        self.messages.append({"role": "assistant", "content": text})
+        return FinishedEvent(reason, text)
+
+    def _go_on(self, final: Call, fault: str, guard: LoopGuard, number: int) -> Generator[Event, None, None]:
+        """Hand a fault back to the model as the result of its last call, with the files that it names."""
+        attached = self._review.attached(fault, self.messages).text if self._review else ""
+        self.messages.append(result_message(final, number, f"error: {fault}", attached))
+        guard.note(ToolResultEvent(final, fault, failed=True, allowed=True, seconds=0.0), self.tools[FINAL])
+        yield events.NotYetEvent(final, fault, attached)
+
+    def _answer(self, attempt: Attempt) -> Generator[Event, None, Turn]:
         """Have the model answer; the turn becomes a message even when it is interrupted."""
         prompt = yield from self._prompt()
         inside = opens_thought(self.runtime, prompt)
         answer, steps = self.runtime.answer(
             prompt,
-            sampling=self._sampling_for(guard),
-            seed=self._seed if self._seed is not None or self._sampling.temperature else guard.repeats,
+            sampling=self._sampling_for(attempt),
+            seed=self._seed if self._seed is not None or self._sampling.temperature else attempt.seed,
             max_tokens=self._max_tokens,
-            grammar=self._grammar(inside, guard.barred),
+            grammar=self._grammar(inside, attempt.guard.barred),
             special=True,
             marks=self.runtime.thought_marks.tokens,
+            loop_guard=True,
         )
         turn = Turn()
         yield events.WaitingEvent(0)
@@ -134,19 +204,17 @@ class Agent:
         yield events.AnswerEvent(answer)
         return turn
 
-    def _sampling_for(self, guard: LoopGuard) -> Sampling:
-        """Return the sampling of the next answer: a greedy model that repeats its calls samples."""
-        greedy = self._sampling.temperature == 0
-        return (
-            replace(self._sampling, temperature=RETRY_TEMPERATURE)
-            if greedy and guard.repeats
-            else self._sampling
-        )
+    def _sampling_for(self, attempt: Attempt) -> Sampling:
+        """Return the sampling of the next answer: a greedy model that goes in circles samples."""
+        if self._sampling.temperature == 0 and attempt.samples:
+            return replace(self._sampling, temperature=RETRY_TEMPERATURE)
+        return self._sampling
 
     def _grammar(self, inside: bool, barred: Collection[str]) -> str:
         token_id = self.runtime.tokenizer.token_to_id
-        offered = [known for known in self.tools.values() if known.name not in barred]
-        schemas = [known.schema_now for known in offered or self.tools.values()]
+        offered = [known for known in self.tools.values() if not self._review or self._review.allows(known)]
+        free = [known for known in offered if known.name not in barred]
+        schemas = [known.schema_now for known in free or offered]
         return self._tool_format.grammar(schemas, token_id, must=True, inside=inside)
 
     def _prompt(self) -> Generator[Event, None, list[int]]:
@@ -154,8 +222,10 @@ class Agent:
         context = self.runtime.engine.context
         min_room = min(self._max_tokens, context // 8)
         render = partial(self._tool_format.render, self._template.render)
+        shown = [known for known in self.tools.values() if not self._review or self._review.shows(known)]
+        schemas = [known.schema for known in shown]
         while True:
-            prompt = self.runtime.model.encode_chat(self.messages, self._schemas, render)
+            prompt = self.runtime.model.encode_chat(self.messages, schemas, render)
             if len(prompt) + min_room <= context:
                 return prompt
             oldest = self._oldest_result()
@@ -169,47 +239,25 @@ class Agent:
         return next((result for result in results if len(result["content"]) > len(DROPPED_RESULT)), None)
 
     def _run_calls(self, calls: Sequence[Call], guard: LoopGuard) -> Generator[Event, None, None]:
-        results = [
-            {
-                "role": "tool",
-                "name": call.name,
-                "tool_call_id": call_id(number),
-                "content": INTERRUPTED_RESULT,
-            }
-            for number, call in enumerate(calls)
-        ]
+        results = [result_message(call, number, INTERRUPTED_RESULT) for number, call in enumerate(calls)]
         self.messages += results  # before any call runs: Ctrl-C may leave calls without a result
-        for call, message in zip(calls, results, strict=True):
+        for number, call in enumerate(calls):
             yield events.ToolCallEvent(call)
-            result = self._run_call(call, guard)
-            message["content"] = result.text
+            result = run_call(call, self.tools, self._permission, guard)
+            if self._review:
+                result = self._reviewed(self._review, result)
+            results[number] |= result_message(call, number, result.text, result.attached)
             guard.note(result, self.tools.get(call.name))
             yield result
 
-    def _run_call(self, call: Call, guard: LoopGuard) -> ToolResultEvent:
-        """Run a call if it is allowed; an error is its result."""
-        started = perf_counter()
-        failed, allowed = False, True
-        try:
-            called = self._tool(call)
-            guard.check(call, called)
-            called.check(call.arguments)
-            self._permission.check(called, call.arguments)
-            started = perf_counter()
-            text = as_text(called.run(**call.arguments))
-        except NotAllowed as error:
-            text, failed, allowed = format_error(error), True, False
-        except ToolFailed as error:
-            text, failed = format_error(error), True
-        except (Exception, SystemExit) as error:  # a tool is foreign code and may raise anything
-            text, failed = f"error: {type(error).__name__}: {error}", True
-        text = shortened(visible(text))
-        return ToolResultEvent(call, text, failed, allowed, perf_counter() - started)
-
-    def _tool(self, call: Call) -> Tool:
-        if call.name not in self.tools:
-            raise ToolFailed(f"There is no tool `{call.name}`", suggestion(call.name, self.tools))
-        return self.tools[call.name]
+    def _reviewed(self, review: Review, result: ToolResultEvent) -> ToolResultEvent:
+        """Return a result with the files that a failed program names."""
+        called = self.tools.get(result.call.name)
+        review.note(result, called)
+        if not (result.failed and result.allowed and called and called.access == "run"):
+            return result
+        attached = review.attached(result.text, self.messages)
+        return result._replace(attached=attached.text, names=tuple(attached.names))
 
 
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
@@ -227,16 +275,6 @@ def tool_format_of(template: str) -> str:
         if any(mark in template for mark in part.made_by.marks):
             return name
     return "json"
-
-
-def as_text(value: Any) -> str:
-    """Return a tool's result as the text that the model reads."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def format_error(error: ToolFailed) -> str:
-    """Return an error as the text that the model reads."""
-    return f"error: {error.message}" + (f". {error.hint}" if error.hint else "")
 
 
 def check_tool_format(name: str | None) -> None:

@@ -11,6 +11,7 @@ from localspec.tools import Tool, ToolFailed
 FINAL = "final_answer"  # the tool whose call ends a task
 MAX_FAILURES = 3  # failed calls in a row before the model may give up
 MAX_REPEATS = 6  # repeated calls before the task is stopped
+MAX_REPEATED = 500  # characters of a result that is told again
 CHANGING = ("write", "run")  # access after which a repeated call may return something else
 
 
@@ -18,15 +19,16 @@ class LoopGuard:
     """Bars tools from the next answer, and rejects repeated calls.
 
     After a failed call the model must try again before it may give up, and a call that would return the same
-    result again is not run. Calls that differ in blanks, in `./` before a path, or in a default that one of
-    them states are the same, unless they write or run: blanks are part of a file or a program.
+    result again is not run: the model is told that result. Calls that differ in blanks, in `./` before a
+    path, or in a default that one of them states are the same, unless they write or run: blanks are part of a
+    file or a program.
     """
 
     def __init__(self) -> None:
         self.barred: set[str] = set()
         self.repeats = 0
         self._failures = 0  # in a row
-        self._calls: list[Call] = []  # since the last change, in their plain form
+        self._results: list[tuple[Call, ToolResultEvent]] = []  # since the last change, by the plain call
 
     @property
     def stuck(self) -> bool:
@@ -35,23 +37,31 @@ class LoopGuard:
 
     def check(self, call: Call, tool: Tool | None = None) -> None:
         """Raise ToolFailed for a call that was made before, with no change since."""
-        if plain(call, tool) in self._calls:
-            self.repeats += 1
-            raise ToolFailed(
-                "You did exactly this before, and it would come out the same", "Do the next thing"
-            )
+        before = self._result_of(plain(call, tool))
+        if before is None:
+            return
+        self.repeats += 1
+        if before.failed:
+            raise ToolFailed("You did exactly this before, and it would fail again", "Do it another way")
+        result = before.text[:MAX_REPEATED]
+        raise ToolFailed(f"You did exactly this before; the result was:\n{result}\nGo on, or answer with it")
 
     def note(self, result: ToolResultEvent, tool: Tool | None) -> None:
         """Take the result of a call into account."""
         call = plain(result.call, tool)
-        repeated = call in self._calls
-        if tool and tool.access in CHANGING and not result.failed:
-            self._calls = []
-        self._calls.append(call)
-        self._failures = self._failures + 1 if result.failed and result.allowed else 0
+        before = self._result_of(call)
+        failed = result.failed and result.allowed and (before is None or before.failed)
+        self._failures = self._failures + 1 if failed else 0
         self.barred = {FINAL} if 0 < self._failures <= MAX_FAILURES else set()
-        if repeated:
+        if before is not None:
             self.barred |= {result.call.name}
+            return
+        if tool and tool.access in CHANGING and not result.failed:
+            self._results = []
+        self._results.append((call, result))
+
+    def _result_of(self, call: Call) -> ToolResultEvent | None:
+        return next((result for known, result in self._results if known == call), None)
 
 
 def plain(call: Call, tool: Tool | None) -> Call:

@@ -14,6 +14,8 @@ Ask = Callable[[Tool, str], Reply]
 
 KINDS = [kind for kind in get_args(Access) if kind != "none"]
 HARMLESS = ("read",)  # allowed without asking: the user gave the folder to be read
+EVERYTHING = [kind for kind in KINDS if kind != "test"]  # what `--yes` allows
+CHANGES = ("write", "test")  # `test`: a test that the task does not speak of
 
 
 class NotAllowed(ToolFailed):
@@ -53,9 +55,13 @@ class Permission:
 
     def _check(self, tool: Tool, preview: str) -> None:
         if tool.access in self._allowed or (tool.name, tool.access) in self._always:
-            if tool.access == "write":
+            if tool.access in CHANGES:
                 self._show(preview)
             return
+        if self._ask is None and tool.access == "test":
+            raise NotAllowed(
+                "This is a test, and the task does not say to change it", "Change the program that it tests"
+            )
         if self._ask is None:
             raise NotAllowed(f"`{tool.name}` is not allowed, and there is no terminal to ask on")
         reply = self._ask(tool, preview)

@@ -31,6 +31,15 @@ def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str,
                 line = {"event": "call", "name": call.name, "arguments": call.arguments, "at": now()}
             case happened.ToolResultEvent():
                 line = _result_line(event)
+            case happened.CheckEvent(call, result) if result:
+                line = {**_result_line(result), "event": "tests", "command": call.arguments["command"]}
+            case happened.PromptEvent(piece):
+                line = {"event": "prompt", "text": piece, "at": now()}
+            case happened.NotYetEvent(call, reason, attached):
+                line = {"event": "not_yet", "arguments": call.arguments, "reason": reason, "at": now()}
+                line |= {"attached": attached} if attached else {}
+            case happened.StartOverEvent(reason, names):
+                line = {"event": "start_over", "reason": reason, "restored": names, "at": now()}
             case happened.DroppedResultsEvent(results):
                 line = {"event": "dropped", "results": results, "at": now()}
             case happened.FinishedEvent(reason, piece):
@@ -64,6 +73,7 @@ def _result_line(result: happened.ToolResultEvent) -> dict[str, Any]:
         "failed": result.failed,
         "allowed": result.allowed,
         "seconds": round(result.seconds, 4),
+        **({"attached": result.attached} if result.attached else {}),
         "at": now(),
     }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.agent.events import TextEvent, WaitingEvent
+from localspec.agent.partial_call import call_so_far
 from localspec.output.reasoning import OutputPiece, ReasoningParser, ThoughtMarks
 from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
@@ -52,7 +53,7 @@ def parse_turn(
     A piece is a step's text and the places of its marks.
     """
     reasoning_parser, call_parser = ReasoningParser(inside, marks), tool_format.parser()
-    pending = 0  # characters that nothing was shown of
+    pending = ""  # the text that nothing was shown of
 
     def add_parsed(parsed: Sequence[str | Call]) -> Iterator[TextEvent]:
         for part in parsed:
@@ -71,12 +72,12 @@ def parse_turn(
                 yield from add_parsed(call_parser.push(part.text))
 
     for piece, places in pieces:
-        pending, calls = pending + len(piece), len(turn.calls)
+        pending, calls = pending + piece, len(turn.calls)
         for event in add(reasoning_parser.push(piece, places)):
-            pending = 0
+            pending = ""
             yield event
-        pending = 0 if len(turn.calls) > calls else pending
+        pending = "" if len(turn.calls) > calls else pending
         if pending:
-            yield WaitingEvent(pending)
+            yield WaitingEvent(len(pending), call_so_far(pending))
     yield from add(reasoning_parser.end())
     yield from add_parsed(call_parser.end())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ READS, WRITES = tool(looked, access="read"), tool(looked, access="write")
 
 
 def returned(call: Call, *, failed: bool = False, allowed: bool = True) -> ToolResultEvent:
-    return ToolResultEvent(call, "", failed, allowed, 0.0)
+    return ToolResultEvent(call, "found", failed, allowed, 0.0)
 
 
 def test_after_a_failure_the_model_must_try_again() -> None:
@@ -73,13 +72,22 @@ def test_a_call_is_repeated_only_after_a_change() -> None:
     guard = LoopGuard()
     guard.check(READ)
     guard.note(returned(READ), READS)
-    with pytest.raises(ToolFailed, match="exactly this before"):
+    with pytest.raises(ToolFailed, match="exactly this before; the result was:\nfound"):
         guard.check(READ)
     guard.note(returned(READ, failed=True), READS)
-    assert guard.barred == {FINAL, "read_file"}
+    assert guard.barred == {"read_file"}  # the result is there: the model may answer
     guard.note(returned(WRITE), WRITES)
     guard.check(READ)
     assert not guard.stuck
+
+
+def test_a_failed_call_that_is_repeated_is_no_reason_to_give_up() -> None:
+    guard = LoopGuard()
+    guard.note(returned(READ, failed=True), READS)
+    with pytest.raises(ToolFailed, match="it would fail again"):
+        guard.check(READ)
+    guard.note(returned(READ, failed=True), READS)
+    assert guard.barred == {FINAL, "read_file"}
 
 
 def paged(path: str, first: int = 1, below: str = ".") -> str:
@@ -156,8 +164,8 @@ def test_a_call_in_progress_is_reported() -> None:
     )
     assert events == [
         TextEvent("I look."),
-        WaitingEvent(len(pieces[1])),
-        WaitingEvent(len(pieces[1] + pieces[2])),
+        WaitingEvent(len(pieces[1]), "read_file"),
+        WaitingEvent(len(pieces[1] + pieces[2]), "read_file(path='a.py')"),
     ]
 
 
@@ -177,65 +185,6 @@ def test_a_tool_format_is_chosen_by_the_template() -> None:
     assert tool_format_of("... [TOOL_CALLS] ...") == "mistral"
     assert tool_format_of("... <|python_tag|> ...") == "llama"
     assert tool_format_of("{{ messages }}") == "json"
-
-
-def test_no_task_is_solved_by_doing_nothing(tmp_path: Path) -> None:
-    found = agent_tasks.read(SUITE)
-    assert len(found) == 12
-    for task in found:
-        folder = tmp_path / task.name
-        folder.mkdir()
-        task.lay_out(folder)
-        assert sorted(task.files) == sorted(
-            toolbox.Folder(folder).name(one) for one in Folder(folder).files(folder)
-        )
-        assert not task.solved(folder, "I have done it.")
-
-
-def changed(folder: Path, name: str, old: str, new: str) -> None:
-    text = (folder / name).read_text("utf-8")
-    assert old in text
-    (folder / name).write_text(text.replace(old, new), "utf-8")
-
-
-def rename(folder: Path) -> None:
-    for name in ("settings.py", "main.py"):
-        changed(folder, name, "load_file", "read_settings")
-
-
-def add_flag(folder: Path) -> None:
-    option = 'parser.add_argument("--verbose", action="store_true")'
-    changed(folder, "hello.py", "options =", f"{option}\noptions =")
-    changed(folder, "hello.py", '!")', '!")\nif options.verbose:\n    print("done")')
-
-
-ADA = '{"name": "Ada Lovelace", "age": 36, "city": "London"}'
-AREA = "def area(width, height):\n    return width * height\n"
-SOLUTIONS: dict[str, str | Callable[[Path], object]] = {
-    "constant": lambda folder: changed(folder, "config.py", "30", "60"),
-    "count-lines": "names.txt has 23 lines.",
-    "failing-test": lambda folder: changed(folder, "prices.py", "result = price", "result += price"),
-    "form": lambda folder: (folder / "person.json").write_text(ADA),
-    "rename": rename,
-    "new-file": lambda folder: (folder / "area.py").write_text(AREA),
-    "find-definition": "It is in tools/dates.py",
-    "sum": "1,234",
-    "append": lambda folder: changed(folder, "todo.md", "- call Grace\n", "- call Grace\n- buy milk\n"),
-    "flag": add_flag,
-    "remove-line": lambda folder: changed(folder, "server.ini", "debug = true\n", ""),
-    "title": lambda folder: changed(folder, "README.md", "Old Name", "New Name"),
-}
-
-
-@pytest.mark.parametrize("task", agent_tasks.read(SUITE), ids=lambda task: task.name)
-def test_each_task_is_solved_by_its_solution(task: agent_tasks.Task, tmp_path: Path) -> None:
-    task.lay_out(tmp_path)
-    solution = SOLUTIONS[task.name]
-    if isinstance(solution, str):
-        assert task.solved(tmp_path, solution)
-    else:
-        solution(tmp_path)
-        assert task.solved(tmp_path, "")
 
 
 def test_the_prompt_has_the_overview_and_named_files_first(tmp_path: Path) -> None:

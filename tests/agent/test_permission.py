@@ -108,7 +108,7 @@ def test_an_unknown_access() -> None:
 
 def test_tools_are_chosen_by_name(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    assert len(chosen(folder, None)) == len(built_in(folder)) == 8
+    assert len(chosen(folder, None)) == len(built_in(folder)) == 9
     assert [one.name for one in chosen(folder, ["run_shell", "read_file"])] == ["run_shell", "read_file"]
     with pytest.raises(UnknownName) as error:
         chosen(folder, ["run_shel"])

@@ -76,15 +76,15 @@ def test_json_and_the_transcript_have_every_event(localspec: Localspec, work: Pa
     assert (values["finish_reason"], values["steps"], values["calls"]) == ("max_steps", 1, 1)
     assert values["failed_calls"] == 0
     assert values["seconds"] >= values["prompt_seconds"] > 0
-    assert values["tokens"] == len(values["transcript"][1]["token_ids"])
+    assert values["tokens"] == len(values["transcript"][2]["token_ids"])
     assert values["speculation"].keys() == {
         *("drafter", "drafted", "accepted", "acceptance_rate", "tokens_per_pass")
     }
     lines = (tmp_path / "kept" / "lines.jsonl").read_text().splitlines()
     assert list(map(json.loads, lines)) == values["transcript"]
     events = [line["event"] for line in values["transcript"]]
-    assert events == ["task", "answer", "call", "result", "finished"]
-    assert values["transcript"][2]["arguments"] == {"path": "made.txt", "text": "new"}
+    assert events == ["task", "prompt", "answer", "call", "result", "finished"]
+    assert values["transcript"][3]["arguments"] == {"path": "made.txt", "text": "new"}
     assert "1 answers, 1 calls (0 failed)" in found.err
 
 
@@ -129,7 +129,7 @@ def test_user_functions_and_mcp_servers_are_tools(localspec: Localspec, work: Pa
         *("--max-steps", "1", "--json", "--yes"),
         PYTHONPATH=str(tmp_path),
     )
-    assert found.values["transcript"][3]["text"] == "42"
+    assert found.values["transcript"][4]["text"] == "42"
     assert found.err == ""
 
 
@@ -232,7 +232,7 @@ def test_ctrl_c_ends_a_task_and_is_in_the_transcript(
     assert (found.code, found.out) == (130, "")
     assert "Traceback" not in found.err
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
-    assert [line["event"] for line in lines] == ["task", "answer", "call", "stopped"]
+    assert [line["event"] for line in lines] == ["task", "prompt", "answer", "call", "stopped"]
     assert lines[-1]["reason"] == "interrupted"
     assert sleeping() <= before
 

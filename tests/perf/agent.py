@@ -24,8 +24,8 @@ from localspec.agent.events import (
     ToolResultEvent,
     WaitingEvent,
 )
-from localspec.agent.loop import Agent
-from localspec.agent.permission import KINDS, Permission
+from localspec.agent.loop import DEFAULT_MAX_STEPS, DEFAULT_MAX_TOKENS, Agent
+from localspec.agent.permission import EVERYTHING, Permission
 from localspec.agent.tools import toolbox
 from localspec.agent.tools.folder import Folder
 from localspec.library import Library, Terminal
@@ -49,12 +49,13 @@ def done(runtime: Runtime, task: agent_tasks.Task, steps: int, show: bool) -> di
         agent = Agent(
             runtime,
             toolbox.built_in(place),
-            Permission(KINDS),
+            Permission(EVERYTHING),
+            folder=place,
             max_steps=steps,
-            max_tokens=512,
+            max_tokens=DEFAULT_MAX_TOKENS,
         )
         events: list[Event] = []
-        for event in agent.run(toolbox.briefed(place, task.text)[0]):
+        for event in agent.run(toolbox.briefed(place, task.text)[0], task.text):
             events.append(event)
             if show and not isinstance(event, (AnswerEvent, WaitingEvent)):
                 print("   ", repr(event)[:600])
@@ -83,24 +84,24 @@ def main() -> None:
     parser.add_argument("--task", action="append")
     parser.add_argument("--once", action="store_true", help="with the draft alone")
     parser.add_argument("--show", action="store_true")
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=DEFAULT_MAX_STEPS)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--prompt-cache", type=float, default=0.0, metavar="GB")
     options = parser.parse_args()
     prompts = int(1e9 * options.prompt_cache)
     with Terminal() as progress:
         runtimes = {
-            "draft": Runtime(
+            "draft": Runtime.load(
                 options.model,
                 Choice(options.engine, options.draft, device=options.device),
                 Library(),
                 progress,
-                prompts=prompts,
+                prompt_cache_bytes=prompts,
             )
         }
         if not options.once:
             shared = runtimes["draft"].engines
-            runtimes["plain"] = Runtime(
+            runtimes["plain"] = Runtime.load(
                 options.model,
                 Choice(options.engine, "off", device=options.device),
                 Library(),

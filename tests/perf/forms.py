@@ -27,8 +27,9 @@ from localspec import devices, plugins
 from localspec.core.contracts import Session
 from localspec.formats.gguf.quants import Affine
 from localspec.formats.graph import ir, weights
-from localspec.formats.graph.architecture import Architecture, frequencies
+from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.builder import Graph
+from localspec.formats.graph.rope import frequencies
 
 WIDTHS = (1, 2, 4, 8, 16)
 READ, PROMPT = 40, 512  # tokens before the passes, and of the prompt that is timed

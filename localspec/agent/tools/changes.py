@@ -51,6 +51,17 @@ class Changes:
         handles.write_bytes(self._root, place, content)
         self._files[name] = Change(before, content)
 
+    def made(self, place: Path) -> bool:
+        """Return whether the task has made a file that was not there before."""
+        change = self._files.get(place.relative_to(self._root).as_posix())
+        return change is not None and change.before is None
+
+    def texts(self) -> Iterator[tuple[str, bytes | None, bytes]]:
+        """Yield the name of each file that the task has changed, and what it held before and holds now."""
+        for name, change in self._files.items():
+            if change.before != change.after:
+                yield name, change.before, change.after
+
     def _held(self, place: Path) -> bytes | None:
         """Return what a file holds, None if there is none; raises OSError if it is too large to be kept."""
         try:
@@ -64,9 +75,9 @@ class Changes:
     def keep(self) -> None:
         """Keep the task's changes on disk, in place of those of the task before, if there are any."""
         if self._kept and self._files:
-            records.write(self._kept, {"files": dict(self._texts())}, mode=private.FILE)
+            records.write(self._kept, {"files": dict(self._encoded())}, mode=private.FILE)
 
-    def _texts(self) -> Iterator[tuple[str, list[str | None]]]:
+    def _encoded(self) -> Iterator[tuple[str, list[str | None]]]:
         for name, change in self._files.items():
             before = None if change.before is None else base64.b64encode(change.before).decode()
             yield name, [before, base64.b64encode(change.after).decode()]
@@ -86,14 +97,21 @@ class Changes:
     def lines(self) -> list[str]:
         """Return a line for each file that holds something else than before: its name and its lines."""
         found = []
-        for name, change in self._files.items():
-            if change.before != change.after:
-                added, removed = _count(change.before or b"", change.after)
-                new = f"new, {added} line{'s' * (added != 1)}"
-                found.append(f"{name} ({new if change.before is None else f'+{added} -{removed}'})")
+        for name, before, after in self.texts():
+            added, removed = _count(before or b"", after)
+            new = f"new, {added} line{'s' * (added != 1)}"
+            found.append(f"{name} ({new if before is None else f'+{added} -{removed}'})")
         return found
 
     def undo(self) -> Undone:
+        """Restore what the task has changed, and forget what is kept; raises OSError."""
+        undone = self.roll_back()
+        self._files = {}
+        if self._kept:
+            self._kept.unlink(missing_ok=True)
+        return undone
+
+    def roll_back(self) -> Undone:
         """Restore every file that still holds what the task wrote; raises OSError."""
         undone = Undone([], [])
         for name, change in self._files.items():
@@ -109,9 +127,7 @@ class Changes:
             else:
                 handles.write_bytes(self._root, place, change.before)
             undone.restored.append(name)
-        self._files = {}
-        if self._kept:
-            self._kept.unlink(missing_ok=True)
+        self._files = {name: self._files[name] for name in undone.left}
         return undone
 
 

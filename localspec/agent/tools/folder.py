@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from localspec.agent.tools.changes import Changes
 from localspec.errors import BadValue
@@ -16,6 +17,9 @@ from localspec.tools import ToolFailed
 VERSION_CONTROL = {".git", "git~1", ".hg", ".svn"}  # never written: programs run what is in `.git/hooks`
 SKIPPED = VERSION_CONTROL | {"__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
 MAX_SCANNED = 2000  # files
+TEST_FOLDERS = {"test", "tests", "__tests__", "spec"}
+
+_TEST = re.compile(r"(test_.*|.*_test)\.\w+|.*\.(test|spec)\.\w+", re.IGNORECASE)
 
 
 class Folder:
@@ -27,6 +31,7 @@ class Folder:
             raise BadValue(f"No such folder: `{root}`", "Give one with `--dir`")
         self.root = root.resolve()
         self.changes = Changes(self.root, kept)
+        self.protects_tests = False  # while the task does not speak of changing them
 
     def place(self, path: str) -> Path:
         """Return the absolute place of a path relative to the folder; raises ToolFailed if it is outside."""
@@ -60,6 +65,12 @@ class Folder:
             raise ToolFailed(f"There is no file `{path}`", self._suggestion(place))
         return place
 
+    def is_protected(self, path: str) -> bool:
+        """Return whether a file is a test from before the task, which the task does not speak of changing."""
+        place = self.place(path)
+        is_old_test = place.is_file() and is_test(self.name(place)) and not self.changes.made(place)
+        return self.protects_tests and is_old_test
+
     def name(self, path: Path) -> str:
         """Return a path relative to the folder; characters that are not valid text become question marks."""
         return path.relative_to(self.root).as_posix().encode("utf-8", "replace").decode()
@@ -83,6 +94,12 @@ class Folder:
             return f"There is `{self.name(same[0])}`"
         names = ", ".join(f"`{self.name(path)}`" for path in here[:20])
         return f"There is {names}" if here else "The folder is empty"
+
+
+def is_test(name: str) -> bool:
+    """Return whether a file, by its path relative to the folder, is a test or belongs to tests."""
+    path = PurePosixPath(name)
+    return _TEST.fullmatch(path.name) is not None or bool(TEST_FOLDERS & {*path.parts[:-1]})
 
 
 def _plain_name(part: str) -> str:

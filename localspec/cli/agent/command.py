@@ -72,7 +72,7 @@ def agent(given: AgentOptions) -> None:
         with Terminal() as progress:
             cache = int(1e9 * given.prompt_cache)
             runtime = Runtime.load(model, choice, library, progress, prompt_cache_bytes=cache)
-        worker = Worker(make_agent(runtime, tools, permission, given), folder, out, given.stats)
+        worker = Worker(make_agent(runtime, tools, permission, given, folder), folder, out, given.stats)
         if task is None:
             worker.converse(library.home / "tasks")
         else:
@@ -81,10 +81,10 @@ def agent(given: AgentOptions) -> None:
 
 def permission_of(given: AgentOptions) -> Permission:
     """Return the permission; the user is asked where a terminal can show the question."""
-    from localspec.agent.permission import HARMLESS, KINDS, Permission
+    from localspec.agent.permission import EVERYTHING, HARMLESS, Permission
 
     interactive = all(map(on_terminal, (sys.stdin, sys.stderr)))
-    allowed = KINDS if given.yes else [*HARMLESS, *(given.allow or ())]
+    allowed = [*(EVERYTHING if given.yes else HARMLESS), *(given.allow or ())]
     return Permission(allowed, ask_permission if interactive else None, show_change)
 
 
@@ -103,7 +103,9 @@ def tools_of(given: AgentOptions, folder: Folder, stack: ExitStack) -> list[Tool
     return tools
 
 
-def make_agent(runtime: Runtime, tools: list[Tool], permission: Permission, given: AgentOptions) -> Agent:
+def make_agent(
+    runtime: Runtime, tools: list[Tool], permission: Permission, given: AgentOptions, folder: Folder
+) -> Agent:
     """Return the agent that the options describe."""
     from localspec.agent.loop import SYSTEM, Agent
     from localspec.chat import sampling_of
@@ -113,6 +115,7 @@ def make_agent(runtime: Runtime, tools: list[Tool], permission: Permission, give
         runtime,
         tools,
         permission,
+        folder=folder,
         system=given.system or SYSTEM,
         tool_format=given.tool_format,
         sampling=sampling_of(defaults, given.sampling),
@@ -179,7 +182,7 @@ class Worker:
 
         waiting = console.Waiting()
         try:
-            with closing(self.agent.run(prompt)) as events:
+            with closing(self.agent.run(prompt, task)) as events:
                 for event, line in transcript.lines(events, task):
                     if line is not None:
                         self._record(line)

@@ -23,6 +23,7 @@ STOP_REASONS = {
     "max_steps": "reached `--max-steps`",
     "repeated": "the model keeps making the same call",
     "length": "an answer reached `--max-tokens`",
+    "unverified": "the task is not done, as the check above shows",
 }
 
 
@@ -32,7 +33,7 @@ def show(event: Event, waiting: console.Waiting) -> None:
 
     if isinstance(event, events.WaitingEvent):
         count = event.characters
-        waiting.show(f"Writing a call, {count:,} characters so far" if count else "Reading")
+        waiting.show(f"Writing {event.call or 'a call'}, {count:,} characters" if count else "Reading")
         return
     waiting.clear()
     match event:
@@ -42,10 +43,24 @@ def show(event: Event, waiting: console.Waiting) -> None:
             console.say(f"\N{RIGHTWARDS ARROW} {format_call(call)}", console.CYAN)
         case events.ToolResultEvent():
             console.say(format_result(event), console.RED if event.failed else console.DIM)
+            if event.names:
+                console.say(f"  Files read with it: {', '.join(event.names)}", console.DIM)
+        case events.CheckEvent(call, None):
+            console.say(f"\N{RIGHTWARDS ARROW} {format_call(call)}", console.CYAN)
+        case events.CheckEvent(_, result) if result:
+            console.say(format_result(result), console.RED if result.failed else console.DIM)
+        case events.NotYetEvent(_, reason):
+            console.say(f"Not done yet: {reason.splitlines()[0]}")
+        case events.StartOverEvent(reason, names):
+            restored = f"; restored {', '.join(names)}" if names else ""
+            console.say(f"Starting over, {STOP_REASONS[reason]}{restored}")
         case events.DroppedResultsEvent():
             console.say("The context is full: dropped the oldest tool result from the conversation")
         case events.FinishedEvent(events.ANSWER, text):
             console.print_answer(text)
+        case events.FinishedEvent(events.UNVERIFIED, text):
+            console.print_answer(text)
+            console.say(f"Stopped: {STOP_REASONS[events.UNVERIFIED]}")
         case events.FinishedEvent(reason):
             console.say(f"Stopped: {STOP_REASONS[reason]}")
 

@@ -65,7 +65,7 @@ class AgentOptions:
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            help="Allow read (the default), write, run, fetch or local unasked; may be repeated.",
+            help="Allow read (the default), write, test, run, fetch or local unasked; may be repeated.",
             metavar="KIND",
             show_default=False,
         ),
@@ -73,7 +73,7 @@ class AgentOptions:
     undo: Annotated[
         bool, typer.Option("--undo", help="Restore the files that the last task in the folder has written.")
     ] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Allow everything but `test`.")] = False
     max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum answers for one task.")] = 25
     max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum tokens of one answer.")] = 2048
     temperature: options.Temperature = None

@@ -303,9 +303,90 @@ def test_an_undecodable_name_is_listed(files: Files, root: Path) -> None:
 
 
 def test_each_tool_has_its_access(root: Path) -> None:
-    found = {tool.name: (tool.access, tool.preview is not None) for tool in tools(Folder(root))}
-    reads = dict.fromkeys(("read_file", "list_files", "search_files"), ("read", False))
-    assert found == reads | dict.fromkeys(("write_file", "edit_file"), ("write", True))
+    (root / "test_b.py").write_text("x = 1\n")
+    folder = Folder(root)
+    arguments = {
+        "write_file": {"path": "test_b.py", "text": "y\n"},
+        "edit_file": {"path": "test_b.py", "old": "x", "new": "y"},
+        "replace_in_files": {"old": "x", "new": "y"},
+    }
+    for protected in (False, True):
+        folder.protects_tests = protected
+        needed = {one.name: [*one.needed(arguments.get(one.name, {}))] for one in tools(folder)}
+        changed = {name: shown[0] for name, shown in needed.items() if name in arguments}
+        kind = "test" if protected else "write"
+        assert {name: access for name, (access, _) in changed.items()} == {
+            "write_file": kind,
+            "edit_file": kind,
+            "replace_in_files": "write",
+        }
+        assert all("--- test_b.py" in diff for _, diff in changed.values())
+        reads = {name: shown for name, shown in needed.items() if name not in arguments}
+        assert reads == dict.fromkeys(("read_file", "list_files", "search_files"), [("read", "")])
+
+
+def test_a_test_that_the_task_has_written_is_not_protected(root: Path) -> None:
+    folder = Folder(root)
+    folder.protects_tests = True
+    assert not folder.is_protected("test_new.py")
+    Files(folder).write_file("test_new.py", "x = 1\n")
+    assert not folder.is_protected("test_new.py")
+    folder.changes.begin()
+    assert folder.is_protected("test_new.py")
+    assert not folder.is_protected("src/a.py")
+
+
+def test_a_name_is_replaced_in_all_files(files: Files, root: Path) -> None:
+    (root / "b.py").write_text("two = twofold = 2\n")
+    assert files.preview_replace("two", "three").count("--- ") == 2
+    assert files.replace_in_files("two", "three") == "`two` is `three` now in `b.py`, `src/a.py`"
+    assert (root / "b.py").read_text() == "three = twofold = 2\n"
+    assert (root / "src" / "a.py").read_text() == "one\nthree\nthree\n"
+    with pytest.raises(ToolFailed, match="No file has `fold`"):
+        files.replace_in_files("fold", "x")
+    with pytest.raises(ToolFailed, match="are the same"):
+        files.replace_in_files("three", "three")
+
+
+def test_an_edit_that_breaks_a_file_is_not_made(files: Files, root: Path) -> None:
+    (root / "b.py").write_text("def f(x):\n    return x\n")
+    with pytest.raises(ToolFailed, match="Not changed, for `b.py` would not parse: line 2") as raised:
+        files.edit_file("b.py", "def f(x):", "def f(x): return x")
+    assert "return x" in str(raised.value.hint)
+    assert (root / "b.py").read_text() == "def f(x):\n    return x\n"
+    (root / "b.py").write_text("def f(x:\n    return x\n")  # broken before: any edit may be a step
+    with pytest.raises(ToolFailed, match="`b.py` is changed\n`b.py` does not parse: line 1"):
+        files.edit_file("b.py", "return x", "return x + 1")
+    assert files.edit_file("b.py", "f(x:", "f(x):") == "`b.py` is changed"
+
+
+def test_a_written_file_that_does_not_parse_is_told(files: Files, root: Path) -> None:
+    with pytest.raises(ToolFailed, match="has 1 line now\n`b.py` does not parse: line 1"):
+        files.write_file("b.py", "def f(x:")
+    assert (root / "b.py").read_text() == "def f(x:"
+
+
+def test_line_ends_that_were_escaped_twice_are_written_as_such(files: Files, root: Path) -> None:
+    said = files.write_file("b.py", "x = 1\\ny = 2\\n")
+    assert said == "`b.py` has 2 lines now (each `\\n` in it became the end of a line)"
+    assert (root / "b.py").read_text() == "x = 1\ny = 2\n"
+    assert "+y = 3" in files.preview_edit("b.py", "y = 2", "y = 3\\nz = 4")
+    assert "became the end" in files.edit_file("b.py", "y = 2", "y = 3\\nz = 4")
+    assert (root / "b.py").read_text() == "x = 1\ny = 3\nz = 4\n"
+
+
+def test_a_search_tells_what_it_misses(files: Files, root: Path) -> None:
+    (root / "b.py").write_text("two\nTwo\n")
+    (root / "src2").mkdir()
+    (root / "src2" / "c.py").write_text("two\n")
+    assert (
+        files.search_files("two", "src")
+        == "src/a.py:2: two\n(2 lines of other files match too, in b.py, src2/c.py)"
+    )
+    assert (
+        files.search_files("THREE")
+        == "No line has `THREE`, but in other letter case there is:\nsrc/a.py:3: three"
+    )
 
 
 def test_a_link_in_place_of_the_partial_file_is_not_followed(

@@ -1,0 +1,1 @@
+"""What an agent must have done before a task may end."""

@@ -1,0 +1,164 @@
+"""Looking after a task: what it may change, what its programs name, and whether it may end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from localspec.agent.events import ToolResultEvent
+from localspec.agent.loop_guard import CHANGING
+from localspec.agent.permission import CHANGES
+from localspec.agent.tools import files, shell, syntax
+from localspec.agent.tools.folder import Folder
+from localspec.agent.verification.commands import command_of_failing_program, command_of_tests
+from localspec.agent.verification.definitions import definitions
+from localspec.agent.verification.named_files import handed_over, named_files
+from localspec.agent.verification.task import Demands, demands
+from localspec.output.tool_calls import Call
+from localspec.tools import Tool, tool
+
+TIMEOUT = 300.0  # seconds of tests
+LAST_LINES = 40  # of what tests print
+RUN_TESTS = "run_tests"
+
+
+class Attached(NamedTuple):
+    """Text that goes to the model with a result, and the names of the files in it."""
+
+    text: str
+    names: list[str]
+
+
+class Review:
+    """The checks of one agent's tasks in a folder.
+
+    A question changes no file. A test from before the task is not changed unless the task speaks of it. No
+    task ends with a changed file that does not parse any more, without the run that it asks for, or while the
+    tests, or a program that the task says to fail, fail.
+    """
+
+    def __init__(self, folder: Folder, tools: Mapping[str, Tool]) -> None:
+        self.folder = folder
+        run = shell.Shell(folder, TIMEOUT).run_shell
+        self.run_tests = tool(run, name=RUN_TESTS, access="run", preview=lambda command: f"$ {command}\n")
+        self._can_run = any(known.access == "run" for known in tools.values())
+        self._can_write = any(known.access in CHANGES for known in tools.values())
+        self.begin("")
+
+    def begin(self, task: str) -> None:
+        """Begin a task, by its words."""
+        self._task = task
+        self._demands: Demands = demands(task)
+        self.folder.protects_tests = not self._demands.tests
+        self._refused = False
+        self._version = 0  # of the folder: counts changes and programs
+        self._passed: int | None = None  # the version whose tests passed, or could not be run
+        self._failure: tuple[int, str] | None = None  # the version whose tests failed, and how
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Begin an attempt at the task, with nothing done."""
+        self._version += 1
+        self._begun = self._version
+        self._ran = self._asked_to_change = False
+
+    def shows(self, known: Tool) -> bool:
+        """Return whether the model sees a tool: one more that it has no use for makes a small model worse."""
+        return known.name != files.REPLACE or bool(self._demands.renames)
+
+    def allows(self, known: Tool) -> bool:
+        """Return whether the task may use a tool."""
+        return self.shows(known) and not (self._demands.question and known.access in CHANGES)
+
+    def note(self, result: ToolResultEvent, known: Tool | None) -> None:
+        """Take the result of a call into account."""
+        if known and known.access in CHANGING and result.allowed:
+            self._version += 1
+            self._ran = self._ran or known.access == "run"
+
+    def attached(self, result: str, messages: Sequence[Mapping[str, Any]]) -> Attached:
+        """Return the places and the files that a failed program names, unless a message has them."""
+        known = list(_texts(messages))
+        places = definitions(self.folder, result)
+        text, names = handed_over(self.folder, named_files(self.folder, result), known)
+        return Attached("\n\n".join(filter(None, [places, text])), names)
+
+    def first_call(self) -> Call | None:
+        """Return the call that shows the failure that the task speaks of."""
+        return self._test_call() if self._demands.failing and self._can_run else None
+
+    def last_call(self) -> Call | None:
+        """Return the call whose success the end of the task needs; None if nothing is left to be run."""
+        changed = any(self.folder.changes.texts())
+        due = (changed or self._demands.failing) and not self._demands.question
+        if not due or not self._can_run or self._refused or self._version == self._passed:
+            return None
+        return self._test_call()
+
+    def _test_call(self) -> Call | None:
+        command = command_of_failing_program(self.folder, self._task) or command_of_tests(
+            self.folder, self._task
+        )
+        return Call(RUN_TESTS, {"command": command}) if command else None
+
+    def note_tests(self, result: ToolResultEvent) -> None:
+        """Take the result of tests into account; refused ones are not asked for again in the task."""
+        self._ran = self._ran or result.allowed
+        self._refused = not result.allowed
+        if result.failed and result.allowed:
+            command = result.call.arguments["command"]
+            self._failure = (self._version, f"`{command}` fails:\n{last_lines(result.text)}")
+        else:
+            self._passed = self._version
+
+    def known_failure(self) -> str | None:
+        """Return how the tests failed, if nothing has changed since and the task is not only a question."""
+        failed_now = self._failure is not None and self._failure[0] == self._version
+        return self._failure[1] if self._failure and failed_now and not self._demands.question else None
+
+    def fault(self) -> str | None:
+        """Return why the task may not end yet, as far as that can be told without running anything."""
+        broken = list(self._broken_files())
+        if broken:
+            return "\n".join(broken)
+        if self._demands.run and self._can_run and not self._ran and not self._refused:
+            return "The task says to run it, and nothing was run yet: call run_shell"
+        if left := self._old_names():
+            return left
+        idle = self._version == self._begun and not self._asked_to_change
+        if self._demands.change and self._can_write and idle:
+            self._asked_to_change = True
+            return "Nothing was changed yet: call edit_file or write_file, then final_answer"
+        return None
+
+    def _broken_files(self) -> Iterator[str]:
+        for name, before, after in self.folder.changes.texts():
+            fault = syntax.fault(name, after.decode("utf-8", "replace"))
+            if fault and (before is None or not syntax.fault(name, before.decode("utf-8", "replace"))):
+                yield f"`{name}` does not parse: {fault}"
+
+    def _old_names(self) -> str | None:
+        """Return the lines with a name that the task replaces in all files, or in those that it names."""
+        for old, new in self._demands.renames:
+            lines = files.Files(self.folder).lines_with(old)
+            if not self._demands.all_files:
+                lines = [line for line in lines if line.partition(":")[0] in self._task]
+            if lines and files.Files(self.folder).lines_with(new):
+                return "\n".join([f"`{old}` must become `{new}` here as well:", *lines])
+        return None
+
+
+def last_lines(text: str) -> str:
+    """Return the last lines of what tests print: they say at their end what failed."""
+    lines = text.splitlines()
+    left_out = len(lines) - LAST_LINES
+    if left_out > 0:
+        lines = [f"(... {left_out:,} lines ...)", *lines[left_out:]]
+    return "\n".join(lines)
+
+
+def _texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for message in messages:
+        yield str(message.get("content") or "")
+        for call in message.get("tool_calls", ()):
+            yield from map(str, call["function"]["arguments"].values())
