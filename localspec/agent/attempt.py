@@ -8,8 +8,8 @@ from localspec.agent import events
 from localspec.agent.events import FinishedEvent
 from localspec.agent.loop_guard import LoopGuard
 
-MAX_HAND_BACKS = 2  # faults that an attempt hands back to the model
-MAX_ATTEMPTS = 4  # attempts at a task
+MAX_HAND_BACKS = 2  # faults that the first attempt hands back to the model; the others hand back one
+MAX_ATTEMPTS = 6  # attempts at a task
 FAILED = (events.UNVERIFIED, events.REPEATED)  # ends after which another attempt is made
 
 
@@ -34,7 +34,7 @@ class Attempt:
     def hands_back(self) -> bool:
         """Return whether a fault goes back to the model, and count it."""
         self.hand_backs += 1
-        return self.hand_backs <= MAX_HAND_BACKS
+        return self.hand_backs <= (1 if self.number else MAX_HAND_BACKS)
 
     def may_start_over(self, finished: FinishedEvent) -> bool:
         """Return whether the task is attempted again after such an end."""

@@ -10,12 +10,14 @@ from typing import Any
 from localspec.agent.events import ToolResultEvent
 from localspec.agent.loop_guard import LoopGuard
 from localspec.agent.permission import NotAllowed, Permission
-from localspec.agent.tools.files import shortened
+from localspec.agent.tools.text_files import shortened
 from localspec.agent.turn import call_id
 from localspec.errors import suggestion
 from localspec.output.tool_calls import Call
 from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed
+
+INTERRUPTED_RESULT = "(stopped by the user)"
 
 
 def run_call(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from localspec import plugins
 from localspec.agent import events
 from localspec.agent.attempt import Attempt
-from localspec.agent.calls import result_message, run_call
+from localspec.agent.calls import INTERRUPTED_RESULT, result_message, run_call
 from localspec.agent.events import Event, FinishedEvent, ToolResultEvent
 from localspec.agent.loop_guard import FINAL, LoopGuard
 from localspec.agent.partial_call import cut_answer
@@ -35,7 +35,6 @@ SYSTEM = (
     " must change, check it, then call final_answer."
 )
 RETRY_TEMPERATURE = 0.8  # of a greedy model that has repeated a call
-INTERRUPTED_RESULT = "(stopped by the user)"
 DROPPED_RESULT = "(left out: there was no more room for it)"
 
 

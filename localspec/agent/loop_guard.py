@@ -10,7 +10,7 @@ from localspec.tools import Tool, ToolFailed
 
 FINAL = "final_answer"  # the tool whose call ends a task
 MAX_FAILURES = 3  # failed calls in a row before the model may give up
-MAX_REPEATS = 6  # repeated calls before the task is stopped
+MAX_REPEATS = 4  # repeated calls before the task is stopped
 MAX_REPEATED = 500  # characters of a result that is told again
 CHANGING = ("write", "run")  # access after which a repeated call may return something else
 

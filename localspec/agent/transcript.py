@@ -85,13 +85,18 @@ def stopped_line(error: BaseException, messages: Sequence[Mapping[str, Any]]) ->
     return {"event": "stopped", "reason": reason, "text": text, "at": now()}
 
 
-def opened(path: Path) -> IO[str]:
-    """Open a transcript to append to; raises BadValue and StorageError."""
+def begin_line(model: str, *, continues: bool) -> dict[str, Any]:
+    """Return the first line of a run: a conversation begins, or goes on."""
+    return {"event": "begin", "model": model, "continues": continues, "at": now()}
+
+
+def opened(path: Path, *, anew: bool = False) -> IO[str]:
+    """Open a transcript to append to, or to write `anew`; raises BadValue and StorageError."""
     path = given.path_of(path)
     try:
         private.make_folder(path.parent)
         private.make_file(path)
-        return path.open("a", encoding="utf-8", errors="backslashreplace")
+        return path.open("w" if anew else "a", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise StorageError(f"`{path}` cannot be written: {error.strerror}", "Choose another file") from None
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from llguidance import LLMatcher
 
-from localspec.agent.tools import mcp_servers
-from localspec.agent.tools.files import MAX_OUTPUT
+from localspec.agent.tools.mcp import servers as mcp_servers
+from localspec.agent.tools.text_files import MAX_OUTPUT
 from localspec.errors import BadValue
 from localspec.tool_formats.qwen import Qwen
 from localspec.tools import Tool, ToolFailed

@@ -22,6 +22,7 @@ from command import COMMAND, MODEL, SECONDS, Localspec, Ran, Terminal
 from localspec.agent.events import ToolResultEvent
 from localspec.cli import app
 from localspec.cli.agent import display
+from localspec.cli.agent.command import NOT_DONE
 from localspec.output.tool_calls import Call
 from localspec.tools import Tool
 
@@ -72,7 +73,7 @@ def test_json_and_the_transcript_have_every_event(localspec: Localspec, work: Pa
         LOCALSPEC_CONFIG=str(tmp_path / "config.toml"),
     )
     assert (work / "made.txt").read_text() == "new"
-    values = found.values
+    values = found.values_with(NOT_DONE)
     assert (values["finish_reason"], values["steps"], values["calls"]) == ("max_steps", 1, 1)
     assert values["failed_calls"] == 0
     assert values["seconds"] >= values["prompt_seconds"] > 0
@@ -81,7 +82,9 @@ def test_json_and_the_transcript_have_every_event(localspec: Localspec, work: Pa
         *("drafter", "drafted", "accepted", "acceptance_rate", "tokens_per_pass")
     }
     lines = (tmp_path / "kept" / "lines.jsonl").read_text().splitlines()
-    assert list(map(json.loads, lines)) == values["transcript"]
+    begin, *rest = map(json.loads, lines)
+    assert (begin["event"], begin["continues"]) == ("begin", False)
+    assert rest == values["transcript"]
     events = [line["event"] for line in values["transcript"]]
     assert events == ["task", "prompt", "answer", "call", "result", "finished"]
     assert values["transcript"][3]["arguments"] == {"path": "made.txt", "text": "new"}
@@ -102,7 +105,7 @@ def test_without_a_terminal_a_call_is_refused(localspec: Localspec, work: Path) 
     finally:
         os.close(ours)
         os.close(theirs)
-    assert (done.returncode, done.stdout) == (0, b"")
+    assert (done.returncode, done.stdout) == (NOT_DONE, b"")
     assert b"`run_shell` is not allowed, and there is no terminal to ask on" in done.stderr
     assert b"Stopped: reached `--max-steps`" in done.stderr
     assert list(work.iterdir()) == []
@@ -113,6 +116,24 @@ def test_only_the_answer_goes_to_stdout(localspec: Localspec, work: Path) -> Non
     found = agent(localspec, work, *BRIEF, "--tool", "write_file", stdin=given)
     assert (found.code, found.out) == (0, "well done\n")
     assert found.err == ""
+
+
+def test_a_conversation_goes_on(localspec: Localspec, work: Path, tmp_path: Path) -> None:
+    (work / "a.txt").write_text("one\n")
+    once = ("--tool", "read_file", "--max-steps", "1")
+    found = agent(localspec, work, told("read_file", path="a.txt"), *once, "--continue")
+    assert found.code == 1
+    assert "No conversation to continue" in found.err
+    agent(localspec, work, told("read_file", path="a.txt"), *once)
+    more = ("agent", "--continue", "And b.txt?", "--dir", str(work), *SMALL, *once)
+    found = localspec.run(*more, "--json")  # by the same model
+    assert f"> {told('read_file', path='a.txt')}"[:90] in found.err
+    assert "the model of the conversation" in found.err
+    assert (
+        found.values_with(NOT_DONE)["transcript"][2]["prompt_tokens"] > 200
+    )  # with the first task and its result
+    found = localspec.run(*more, "--transcript", str(tmp_path / "lines.jsonl"))  # of another file
+    assert (found.code, "No conversation to continue" in found.err) == (1, True)
 
 
 def test_user_functions_and_mcp_servers_are_tools(localspec: Localspec, work: Path, tmp_path: Path) -> None:
@@ -129,7 +150,7 @@ def test_user_functions_and_mcp_servers_are_tools(localspec: Localspec, work: Pa
         *("--max-steps", "1", "--json", "--yes"),
         PYTHONPATH=str(tmp_path),
     )
-    assert found.values["transcript"][4]["text"] == "42"
+    assert found.values_with(NOT_DONE)["transcript"][4]["text"] == "42"
     assert found.err == ""
 
 
@@ -232,7 +253,7 @@ def test_ctrl_c_ends_a_task_and_is_in_the_transcript(
     assert (found.code, found.out) == (130, "")
     assert "Traceback" not in found.err
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
-    assert [line["event"] for line in lines] == ["task", "prompt", "answer", "call", "stopped"]
+    assert [line["event"] for line in lines] == ["begin", "task", "prompt", "answer", "call", "stopped"]
     assert lines[-1]["reason"] == "interrupted"
     assert sleeping() <= before
 

@@ -349,7 +349,7 @@ def read_schema(folder: Path, data: bytes) -> None:
 
 def read_servers(folder: Path, data: bytes) -> None:
     """Read a list of MCP servers."""
-    from localspec.agent.tools import mcp_servers
+    from localspec.agent.tools.mcp import servers as mcp_servers
 
     mcp_servers.read_servers(file_of(folder, "servers.json", data))
 

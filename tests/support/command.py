@@ -48,7 +48,11 @@ class Ran:
     @property
     def values(self) -> dict[str, Any]:
         """The one line of JSON on stdout."""
-        assert self.code == 0, self.err
+        return self.values_with(0)
+
+    def values_with(self, code: int) -> dict[str, Any]:
+        """Return the one line of JSON on stdout of a command that ended with an exit code."""
+        assert self.code == code, self.err
         assert self.out.count("\n") == 1
         found: dict[str, Any] = json.loads(self.out)
         return found

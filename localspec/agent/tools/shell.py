@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import IO, Annotated
 
 from localspec import children
-from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.agent.tools.folder import Folder
+from localspec.agent.tools.text_files import MAX_OUTPUT
 from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed, tool
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from localspec.agent.tools import files, shell, web
+from localspec.agent.tools import edits, files, shell, web
 from localspec.agent.tools.folder import MAX_SCANNED, Folder
+from localspec.agent.tools.text_files import content
 from localspec.chat import fenced
 from localspec.errors import UnknownName
 from localspec.output.visible import visible
@@ -20,7 +21,8 @@ MAX_ATTACHED = 8_000  # bytes of a file that is put in front of a task
 
 def built_in(folder: Folder) -> list[Tool]:
     """Return the built-in tools, confined to `folder`."""
-    return [*files.tools(folder), *shell.tools(folder), *web.tools()]
+    read_file, *others = files.tools(folder)  # in the order in which small models do best
+    return [read_file, *edits.tools(folder), *others, *shell.tools(folder), *web.tools()]
 
 
 def overview(folder: Folder) -> str:
@@ -43,7 +45,7 @@ def briefed(folder: Folder, task: str, known: Sequence[Mapping[str, Any]] = ()) 
     names = []
     for file in islice(folder.files(folder.root), MAX_SCANNED):
         name = folder.name(file)
-        if name in words and (text := files.content(folder, file, MAX_ATTACHED)) is not None:
+        if name in words and (text := content(folder, file, MAX_ATTACHED)) is not None:
             parts.append(fenced(name, visible(text)))
             names.append(name)
     return "\n\n".join([*parts, task]), names

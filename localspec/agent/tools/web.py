@@ -16,7 +16,7 @@ from time import monotonic
 from typing import IO, Annotated, Any, TypeVar
 
 from localspec.agent.tools import addresses
-from localspec.agent.tools.files import shortened
+from localspec.agent.tools.text_files import shortened
 from localspec.output.visible import visible
 from localspec.tools import Access, Tool, ToolFailed, tool
 

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 
 from localspec import children
-from localspec.agent.tools import files
+from localspec.agent.tools import text_files
 from localspec.agent.tools.folder import MAX_SCANNED, Folder, is_test
 from localspec.agent.verification.task import FAILS
 
@@ -68,7 +68,7 @@ def command_of_failing_program(folder: Folder, task: str) -> str | None:
 
 def _python_commands(folder: Folder, tests: Sequence[str]) -> Iterator[str]:
     """Yield the commands of Python test files: one of a runner, and one for each that is a script."""
-    texts = {name: files.content(folder, folder.root / name) or "" for name in tests[: MAX_FILES + 1]}
+    texts = {name: text_files.content(folder, folder.root / name) or "" for name in tests[: MAX_FILES + 1]}
     kinds = {name: _kind(text) for name, text in texts.items()}
     python = python_of(folder)
     by_runner = [name for name, kind in kinds.items() if kind in ("functions", "unittest")]

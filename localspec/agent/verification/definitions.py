@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from localspec.agent.tools import files
+from localspec.agent.tools import text_files
 from localspec.agent.tools.folder import MAX_SCANNED, Folder
 
 MAX_PLACES = 3
@@ -31,7 +31,7 @@ def _places(folder: Folder, name: str) -> list[str]:
     )
     found = []
     for file in islice(folder.files(folder.root), MAX_SCANNED):
-        text = files.content(folder, file, files.MAX_COUNTED)
+        text = text_files.content(folder, file, text_files.MAX_COUNTED)
         line = next((line for line in (text or "").splitlines() if define.match(line)), None)
         if line is not None:
             place = folder.name(file)

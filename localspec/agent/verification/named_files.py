@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 
-from localspec.agent.tools import files
+from localspec.agent.tools import text_files
 from localspec.agent.tools.folder import Folder, is_test
 from localspec.chat import fenced
 from localspec.output.visible import visible
@@ -48,7 +48,7 @@ def _places(folder: Folder, output: str) -> Iterator[str]:
 def local_imports(folder: Folder, name: str) -> list[str]:
     """Return the names of the folder's files that a Python file imports."""
     try:
-        tree = ast.parse(files.content(folder, folder.root / name) or "")
+        tree = ast.parse(text_files.content(folder, folder.root / name) or "")
     except (SyntaxError, ValueError, RecursionError):
         return []
     modules: list[str] = []
@@ -82,7 +82,7 @@ def handed_over(folder: Folder, names: Sequence[str], known: Sequence[str]) -> t
     parts: list[str] = []
     taken: list[str] = []
     for name in names:
-        text = files.content(folder, folder.root / name, MAX_BYTES)
+        text = text_files.content(folder, folder.root / name, MAX_BYTES)
         if text and len(taken) < MAX_FILES and not any(text.strip() in told for told in known):
             parts.append(fenced(name, visible(text)))
             taken.append(name)

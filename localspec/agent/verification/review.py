@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from localspec.agent.events import ToolResultEvent
 from localspec.agent.loop_guard import CHANGING
 from localspec.agent.permission import CHANGES
-from localspec.agent.tools import files, shell, syntax
+from localspec.agent.tools import edits, files, shell, syntax
 from localspec.agent.tools.folder import Folder
 from localspec.agent.verification.commands import command_of_failing_program, command_of_tests
 from localspec.agent.verification.definitions import definitions
@@ -54,21 +54,32 @@ class Review:
         self._version = 0  # of the folder: counts changes and programs
         self._passed: int | None = None  # the version whose tests passed, or could not be run
         self._failure: tuple[int, str] | None = None  # the version whose tests failed, and how
-        self.start_over()
+        self._restarted = False
+        self._begin_attempt()
 
     def start_over(self) -> None:
-        """Begin an attempt at the task, with nothing done."""
+        """Begin a new attempt at the task, with nothing done."""
+        self._restarted = True
+        self._begin_attempt()
+
+    def _begin_attempt(self) -> None:
         self._version += 1
         self._begun = self._version
         self._ran = self._asked_to_change = False
 
     def shows(self, known: Tool) -> bool:
         """Return whether the model sees a tool: one more that it has no use for makes a small model worse."""
-        return known.name != files.REPLACE or bool(self._demands.renames)
+        return known.name != edits.REPLACE or bool(self._demands.renames)
 
     def allows(self, known: Tool) -> bool:
-        """Return whether the task may use a tool."""
-        return self.shows(known) and not (self._demands.question and known.access in CHANGES)
+        """Return whether the task may use a tool at the moment.
+
+        A new attempt begins with a change where the failure is known: to run something would show it again.
+        """
+        if self._demands.question:
+            return self.shows(known) and known.access not in CHANGES
+        knows = self._failure is not None and self._restarted and self._version == self._begun
+        return self.shows(known) and not (knows and known.access == "run")
 
     def note(self, result: ToolResultEvent, known: Tool | None) -> None:
         """Take the result of a call into account."""
@@ -140,10 +151,10 @@ class Review:
     def _old_names(self) -> str | None:
         """Return the lines with a name that the task replaces in all files, or in those that it names."""
         for old, new in self._demands.renames:
-            lines = files.Files(self.folder).lines_with(old)
+            lines = files.lines_with(self.folder, old)
             if not self._demands.all_files:
                 lines = [line for line in lines if line.partition(":")[0] in self._task]
-            if lines and files.Files(self.folder).lines_with(new):
+            if lines and files.lines_with(self.folder, new):
                 return "\n".join([f"`{old}` must become `{new}` here as well:", *lines])
         return None
 

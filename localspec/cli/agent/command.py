@@ -6,23 +6,28 @@ import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from localspec.cli import console, options
 from localspec.cli.agent.display import ask_permission, show, show_change
 from localspec.cli.agent.options import PANELS, AgentOptions, on_terminal
 from localspec.cli.agent.summary import format_stats_line, summary
-from localspec.cli.agent.undo import COMMANDS, undo_file, undo_last
+from localspec.cli.agent.transcripts import Transcripts, show_tasks
+from localspec.cli.agent.undo import COMMANDS, transcript_file, undo_file, undo_last
 from localspec.cli.prompt import read_prompt, say_model
 from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
     from localspec.agent.loop import Agent
     from localspec.agent.permission import Permission
+    from localspec.agent.resume import Conversation
     from localspec.agent.tools.folder import Folder
     from localspec.runtime.generation import Runtime
     from localspec.tools import Tool
 
+NOT_DONE = 3  # exit code of a task that ended without an answer, or without one that passes its checks
 HELP = """Let a model work in a folder: it reads and changes files and runs programs until the task is done.
 
 It shows what it is about to write, run or fetch, and asks; reading files in the folder is allowed. Without a
@@ -53,30 +58,45 @@ def agent(given: AgentOptions) -> None:
     given = given.with_task_first()
     task = read_prompt(given.task)
     given.check_task(task)
+    from localspec.agent import resume
     from localspec.agent.tools.folder import Folder
-    from localspec.agent.transcript import opened
     from localspec.cli.progress import Terminal
     from localspec.library import Library
     from localspec.runtime.generation import Runtime
 
     choice = given.parts()
-    model = given.model or given.default_model
-    if task is not None and not given.model:
-        say_model(model, "the default model")
     permission = permission_of(given)
     library = Library()
+    kept = transcript_file(library.home, given.folder)
+    conversation = resume.read(given.transcript or kept) if given.resume else None
+    model = model_of(given, conversation, task)
     with ExitStack() as stack:
         folder = Folder(given.folder, undo_file(library.home, given.folder))
         tools = tools_of(given, folder, stack)
-        out = stack.enter_context(opened(given.transcript)) if given.transcript else None
+        out = Transcripts(stack, kept, given.transcript, continues=given.resume)
         with Terminal() as progress:
             cache = int(1e9 * given.prompt_cache)
             runtime = Runtime.load(model, choice, library, progress, prompt_cache_bytes=cache)
         worker = Worker(make_agent(runtime, tools, permission, given, folder), folder, out, given.stats)
+        if conversation:
+            show_tasks(conversation)
+            worker.agent.messages += conversation.messages
         if task is None:
             worker.converse(library.home / "tasks")
-        else:
-            worker.work(task, as_json=given.as_json)
+        elif not worker.work(task, as_json=given.as_json):
+            raise typer.Exit(NOT_DONE)
+
+
+def model_of(given: AgentOptions, conversation: Conversation | None, task: str | None) -> str:
+    """Return the model that works: the one that was given, that of the conversation, or the default one."""
+    if given.model:
+        if conversation and conversation.model != given.model:
+            console.say(f"`{conversation.model}` began this conversation; `{given.model}` continues it")
+        return given.model
+    model = conversation.model if conversation else given.default_model
+    if task is not None:
+        say_model(model, "the model of the conversation" if conversation else "the default model")
+    return model
 
 
 def permission_of(given: AgentOptions) -> Permission:
@@ -95,7 +115,7 @@ def tools_of(given: AgentOptions, folder: Folder, stack: ExitStack) -> list[Tool
     tools = toolbox.chosen(folder, given.tool)
     if given.mcp:
         from localspec.agent.loop_guard import FINAL
-        from localspec.agent.tools import mcp_servers
+        from localspec.agent.tools.mcp import servers as mcp_servers
 
         taken = [FINAL, *(tool.name for tool in tools)]
         servers = mcp_servers.read_servers(given.mcp)
@@ -131,7 +151,7 @@ class Worker:
 
     agent: Agent
     folder: Folder
-    transcript: IO[str] | None
+    transcripts: Transcripts
     stats: bool
     lines: list[dict[str, Any]] = field(default_factory=list)  # of the current task
 
@@ -154,8 +174,9 @@ class Worker:
             except KeyboardInterrupt:
                 console.say("\nStopped")
 
-    def work(self, task: str, *, as_json: bool) -> None:
-        """Work on one task, with the files that it names in the prompt."""
+    def work(self, task: str, *, as_json: bool) -> bool:
+        """Work on one task, with the files that it names in the prompt; return whether it is done."""
+        from localspec.agent.events import ANSWER
         from localspec.agent.tools import toolbox
 
         prompt, names = toolbox.briefed(self.folder, task, self.agent.messages)
@@ -175,6 +196,7 @@ class Worker:
             console.print_json(values)
         if self.stats:
             console.say(format_stats_line(values), console.DIM)
+        return bool(values["finish_reason"] == ANSWER)
 
     def _follow(self, prompt: str, task: str, *, quiet: bool) -> None:
         """Run the agent and record each event; show it too unless `quiet`."""
@@ -195,8 +217,5 @@ class Worker:
             waiting.clear()
 
     def _record(self, line: dict[str, Any]) -> None:
-        from localspec.agent import transcript
-
         self.lines.append(line)
-        if self.transcript:
-            transcript.write(self.transcript, line)
+        self.transcripts.write(line, self.agent.runtime.model.name)

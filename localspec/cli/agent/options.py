@@ -25,7 +25,7 @@ PANELS = {
     options.ANSWER: ("max_steps", "max_tokens", "temperature", "seed"),
     options.DRAFT: ("draft", "draft_length"),
     options.MACHINE: ("engine", "device", "threads", "prompt_cache"),
-    options.OUTPUT: ("transcript", "stats", "as_json"),
+    options.OUTPUT: ("resume", "transcript", "stats", "as_json"),
 }
 
 
@@ -92,6 +92,14 @@ class AgentOptions:
             metavar="FILE",
         ),
     ] = None
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--continue",
+            "-c",
+            help="Continue the folder's last conversation, or that of `--transcript`.",
+        ),
+    ] = False
     stats: Annotated[bool, typer.Option("--stats", help="Print statistics after a task, on stderr.")] = False
     as_json: options.AsJson = False
 

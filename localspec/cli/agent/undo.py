@@ -14,9 +14,18 @@ if TYPE_CHECKING:
 
 def undo_file(home: Path, folder: Path) -> Path:
     """Return the file with the changes of the last task in a folder."""
+    return home / "undo" / f"{_key(folder)}.json"
+
+
+def transcript_file(home: Path, folder: Path) -> Path:
+    """Return the transcript of the last conversation in a folder."""
+    return home / "agent" / f"{_key(folder)}.jsonl"
+
+
+def _key(folder: Path) -> str:
     from localspec.library.storage import digest_of_text
 
-    return home / "undo" / f"{digest_of_text(str(folder.resolve()))[:16]}.json"
+    return digest_of_text(str(folder.resolve()))[:16]
 
 
 def undo_last(path: Path) -> None:

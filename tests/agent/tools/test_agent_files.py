@@ -13,18 +13,22 @@ import pytest
 
 from localspec.agent.tools import files as files_module
 from localspec.agent.tools import handles
-from localspec.agent.tools.files import (
-    MAX_CONSTRAINED,
-    MAX_FILES,
-    MAX_OUTPUT,
-    MAX_READ,
-    Files,
-    renamed,
-    tools,
-)
+from localspec.agent.tools.edits import MAX_CONSTRAINED, Edits, renamed
+from localspec.agent.tools.files import MAX_FILES
 from localspec.agent.tools.folder import Folder
+from localspec.agent.tools.text_files import MAX_OUTPUT, MAX_READ
+from localspec.agent.tools.toolbox import built_in
 from localspec.errors import BadValue
-from localspec.tools import SUBSTRING_OF, ToolFailed
+from localspec.tools import SUBSTRING_OF, Tool, ToolFailed
+
+
+class Files(files_module.Files, Edits):
+    """The functions of all tools for files."""
+
+
+def tools(folder: Folder) -> list[Tool]:
+    """Return the tools for files."""
+    return [one for one in built_in(folder) if hasattr(Files, one.name)]
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from localspec.agent.tools.files import MAX_OUTPUT
 from localspec.agent.tools.folder import Folder
 from localspec.agent.tools.shell import Shell, tools
+from localspec.agent.tools.text_files import MAX_OUTPUT
 from localspec.output.visible import visible
 from localspec.tools import ToolFailed
 

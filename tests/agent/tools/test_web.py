@@ -13,7 +13,7 @@ import pytest
 
 from localspec.agent.permission import NotAllowed, Permission, Reply
 from localspec.agent.tools import addresses, web
-from localspec.agent.tools.files import MAX_OUTPUT
+from localspec.agent.tools.text_files import MAX_OUTPUT
 from localspec.tools import Tool, ToolFailed
 
 PAGE = """<!doctype html><html><head><title>A title</title><style>p {color: red}</style>

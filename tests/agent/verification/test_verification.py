@@ -15,7 +15,8 @@ from localspec.agent.attempt import MAX_ATTEMPTS, MAX_HAND_BACKS
 from localspec.agent.events import CheckEvent, FinishedEvent, NotYetEvent, PromptEvent, StartOverEvent
 from localspec.agent.loop import Agent
 from localspec.agent.permission import EVERYTHING, HARMLESS, Permission
-from localspec.agent.tools import files, toolbox
+from localspec.agent.tools import toolbox
+from localspec.agent.tools.edits import Edits
 from localspec.agent.tools.folder import Folder, is_test
 from localspec.agent.tools.shell import Shell
 from localspec.agent.verification.commands import command_of_failing_program, command_of_tests
@@ -205,9 +206,9 @@ def test_a_question_has_no_tools_that_write(folder: Folder) -> None:
 def test_a_task_does_not_end_with_a_file_that_does_not_parse(folder: Folder) -> None:
     review = review_of(folder, "Write b.py.")
     with pytest.raises(ToolFailed):
-        files.Files(folder).write_file("b.py", "def f(:\n")
+        Edits(folder).write_file("b.py", "def f(:\n")
     assert str(review.fault()).startswith("`b.py` does not parse: line 1")
-    files.Files(folder).write_file("b.py", "x = 1\n")
+    Edits(folder).write_file("b.py", "x = 1\n")
     assert "Nothing was changed" not in str(review_of(folder, "Why?").fault())
 
 
@@ -226,12 +227,12 @@ def test_a_change_and_a_run_that_were_asked_for_are_missed(folder: Folder) -> No
 def test_an_old_name_is_missed(folder: Folder) -> None:
     lay_out(folder, a="old = 1\n", b="import a\n\nprint(a.old)\n", c="older = 1\n")
     review = review_of(folder, "Rename old to new in all files.")
-    files.Files(folder).edit_file("a.py", "old", "new")
+    Edits(folder).edit_file("a.py", "old", "new")
     assert str(review.fault()).splitlines() == [
         "`old` must become `new` here as well:",
         "b.py:3: print(a.old)",
     ]
-    files.Files(folder).edit_file("b.py", "old", "new")
+    Edits(folder).edit_file("b.py", "old", "new")
     assert "old" not in str(review.fault())
 
 
@@ -260,7 +261,7 @@ def test_a_task_whose_tests_fail_is_not_done(small: Any, folder: Folder) -> None
     assert "AssertionError" in prompt
     assert "return width + height" in prompt  # of the module that the test imports
     assert sum(isinstance(one, StartOverEvent) for one in found) == MAX_ATTEMPTS - 1
-    assert sum(isinstance(one, NotYetEvent) for one in found) == MAX_ATTEMPTS * MAX_HAND_BACKS
+    assert sum(isinstance(one, NotYetEvent) for one in found) == MAX_HAND_BACKS + MAX_ATTEMPTS - 1
     assert isinstance(found[-1], FinishedEvent)
     assert found[-1].reason in (events.UNVERIFIED, events.MAX_STEPS)
     assert worker.messages[-1]["role"] == "assistant"
@@ -287,11 +288,11 @@ def test_tests_that_are_not_allowed_are_not_run_and_it_is_said(small: Any, folde
 def test_a_new_attempt_begins_with_the_files_as_they_were(folder: Folder) -> None:
     lay_out(folder, a="x = 1\n")
     folder.changes.begin()
-    files.Files(folder).edit_file("a.py", "1", "2")
-    files.Files(folder).write_file("b.py", "y = 1\n")
+    Edits(folder).edit_file("a.py", "1", "2")
+    Edits(folder).write_file("b.py", "y = 1\n")
     assert folder.changes.roll_back().restored == ["a.py", "b.py"]
     assert (folder.root / "a.py").read_text() == "x = 1\n"
     assert not (folder.root / "b.py").exists()
     assert folder.changes.lines() == []
-    files.Files(folder).edit_file("a.py", "1", "3")
+    Edits(folder).edit_file("a.py", "1", "3")
     assert folder.changes.lines() == ["a.py (+1 -1)"]

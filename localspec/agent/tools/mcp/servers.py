@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec import children
-from localspec.agent.tools.files import shortened
-from localspec.agent.tools.mcp_messages import Tolerant, text_of
+from localspec.agent.tools.mcp.messages import Tolerant, text_of
+from localspec.agent.tools.text_files import shortened
 from localspec.disk import given
 from localspec.errors import BadValue, LocalspecError, MissingExtra, printable
 from localspec.output import grammar
