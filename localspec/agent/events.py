@@ -47,10 +47,14 @@ class ToolResultEvent(NamedTuple):
 
 
 class CheckEvent(NamedTuple):
-    """Tests that are run for a task without a call of the model; `result` is None before they have run."""
+    """Tests that are run for a task without a call of the model; `result` is None before they have run.
+
+    `told` is what the model gets with the result of its last call.
+    """
 
     call: Call
     result: ToolResultEvent | None = None
+    told: str = ""
 
 
 class PromptEvent(NamedTuple):

@@ -248,6 +248,23 @@ class Agent:
             results[number] |= result_message(call, number, result.text, result.attached)
             guard.note(result, self.tools.get(call.name))
             yield result
+            if self._review:
+                yield from self._test_change(self._review, result, results[number])
+
+    def _test_change(
+        self, review: Review, changed: ToolResultEvent, message: dict[str, Any]
+    ) -> Generator[Event, None, None]:
+        """Run tests that have failed once more after a change, and tell the model how they end."""
+        call = review.call_after(changed, self.tools.get(changed.call.name))
+        if call is None:
+            return
+        yield events.CheckEvent(call)
+        result = run_call(call, {call.name: review.run_tests}, self._permission)
+        review.note_tests(result)
+        passes = f"`{call.arguments['command']}` passes now" if result.allowed else ""
+        told = review.known_failure() or passes
+        message["content"] = "\n\n".join(filter(None, [message["content"], told]))
+        yield events.CheckEvent(call, result, told)
 
     def _reviewed(self, review: Review, result: ToolResultEvent) -> ToolResultEvent:
         """Return a result with the files that a failed program names."""

@@ -81,6 +81,8 @@ def messages_of(lines: Iterable[Line]) -> list[dict[str, Any]]:
                 call = turn.calls[number]
                 messages.append(result_message(call, number, line["text"], line.get("attached", "")))
                 number += 1
+            case "tests" if line.get("told"):
+                messages[-1]["content"] += f"\n\n{line['told']}"
             case "not_yet":
                 final = Call(FINAL, line["arguments"])
                 turn.calls.append(final)

@@ -31,8 +31,9 @@ def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str,
                 line = {"event": "call", "name": call.name, "arguments": call.arguments, "at": now()}
             case happened.ToolResultEvent():
                 line = _result_line(event)
-            case happened.CheckEvent(call, result) if result:
+            case happened.CheckEvent(call, result, told) if result:
                 line = {**_result_line(result), "event": "tests", "command": call.arguments["command"]}
+                line |= {"told": told} if told else {}
             case happened.PromptEvent(piece):
                 line = {"event": "prompt", "text": piece, "at": now()}
             case happened.NotYetEvent(call, reason, attached):

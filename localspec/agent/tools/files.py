@@ -18,7 +18,7 @@ MAX_LINES = 400  # of one read
 MAX_FILES = 200
 SEARCH_TIMEOUT = 20.0  # seconds
 MAX_MATCHES = 100
-MAX_NAMED = 5  # files that match as well
+MAX_OTHERS = 10  # matching lines of other files that are told
 MAX_MATCH_WIDTH = 300  # characters
 
 
@@ -81,9 +81,7 @@ class Files:
             if not lines:
                 lines = others and [f"No line of `{path}` has `{text}`, but there is:", *others]
             elif others:
-                files = dict.fromkeys(line.partition(":")[0] for line in others)
-                names = ", ".join(list(files)[:MAX_NAMED])
-                lines.append(f"({count_lines(others)} of other files match too, in {names})")
+                lines += [f"{count_lines(others)} of other files match too:", *others[:MAX_OTHERS]]
         if not lines and (others := matching_lines(self._folder, place, f"(?i){re.escape(text)}")):
             lines = [f"No line has `{text}`, but in other letter case there is:", *others]
         return "\n".join(lines) or f"No line has `{text}`"

@@ -19,6 +19,7 @@ from localspec.tools import Tool, tool
 
 TIMEOUT = 300.0  # seconds of tests
 LAST_LINES = 40  # of what tests print
+QUICK = 10.0  # seconds of tests that run after each change, once they have failed
 RUN_TESTS = "run_tests"
 
 
@@ -51,6 +52,7 @@ class Review:
         self._demands: Demands = demands(task)
         self.folder.protects_tests = not self._demands.tests
         self._refused = False
+        self._seconds = 0.0  # of the last tests
         self._version = 0  # of the folder: counts changes and programs
         self._passed: int | None = None  # the version whose tests passed, or could not be run
         self._failure: tuple[int, str] | None = None  # the version whose tests failed, and how
@@ -106,6 +108,12 @@ class Review:
             return None
         return self._test_call()
 
+    def call_after(self, result: ToolResultEvent, known: Tool | None) -> Call | None:
+        """Return the call of tests that have failed and may pass after a change, if they are quick."""
+        changed = not result.failed and known is not None and known.access in CHANGES
+        due = changed and self._failure is not None and self._seconds <= QUICK and not self._refused
+        return self._test_call() if due else None
+
     def _test_call(self) -> Call | None:
         command = command_of_failing_program(self.folder, self._task) or command_of_tests(
             self.folder, self._task
@@ -116,6 +124,7 @@ class Review:
         """Take the result of tests into account; refused ones are not asked for again in the task."""
         self._ran = self._ran or result.allowed
         self._refused = not result.allowed
+        self._seconds = result.seconds
         if result.failed and result.allowed:
             command = result.call.arguments["command"]
             self._failure = (self._version, f"`{command}` fails:\n{last_lines(result.text)}")

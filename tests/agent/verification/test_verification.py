@@ -12,7 +12,15 @@ import pytest
 import models
 from localspec.agent import events
 from localspec.agent.attempt import MAX_ATTEMPTS, MAX_HAND_BACKS
-from localspec.agent.events import CheckEvent, FinishedEvent, NotYetEvent, PromptEvent, StartOverEvent
+from localspec.agent.calls import run_call
+from localspec.agent.events import (
+    CheckEvent,
+    FinishedEvent,
+    NotYetEvent,
+    PromptEvent,
+    StartOverEvent,
+    ToolResultEvent,
+)
 from localspec.agent.loop import Agent
 from localspec.agent.permission import EVERYTHING, HARMLESS, Permission
 from localspec.agent.tools import toolbox
@@ -265,6 +273,32 @@ def test_a_task_whose_tests_fail_is_not_done(small: Any, folder: Folder) -> None
     assert isinstance(found[-1], FinishedEvent)
     assert found[-1].reason in (events.UNVERIFIED, events.MAX_STEPS)
     assert worker.messages[-1]["role"] == "assistant"
+
+
+def test_tests_that_have_failed_run_after_each_change(folder: Folder) -> None:
+    lay_out(folder, area=WRONG, test_area=SCRIPT)
+    review = review_of(folder, "Make the failing test pass.")
+    tools = {one.name: one for one in toolbox.built_in(folder)} | {"run_tests": review.run_tests}
+
+    def result_of(call: Call) -> ToolResultEvent:
+        return run_call(call, tools, Permission(EVERYTHING))
+
+    first = review.first_call()
+    assert first is not None
+    review.note_tests(result_of(first))
+    assert "AssertionError" in str(review.known_failure())
+    edit = Call("edit_file", {"path": "area.py", "old": "width + height", "new": "width * height"})
+    changed = result_of(edit)
+    review.note(changed, tools["edit_file"])
+    assert review.call_after(result_of(edit), tools["edit_file"]) is None  # it failed
+    again = review.call_after(changed, tools["edit_file"])
+    assert again == first
+    review.note_tests(result_of(first))
+    assert review.known_failure() is None
+    assert review.last_call() is None  # they need not run again
+    slow = result_of(first)._replace(failed=True, seconds=60.0)
+    review.note_tests(slow)
+    assert review.call_after(changed, tools["edit_file"]) is None
 
 
 def test_a_task_whose_tests_pass_is_done(small: Any, folder: Folder) -> None:
