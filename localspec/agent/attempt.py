@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from localspec.agent import events
 from localspec.agent.events import FinishedEvent
@@ -17,9 +18,14 @@ FAILED = (events.UNVERIFIED, events.REPEATED)  # ends after which another attemp
 class Attempt:
     """An attempt at a task. The first is the model's own; the others are sampled, each with its own seed."""
 
-    number: int = 0
-    guard: LoopGuard = field(default_factory=LoopGuard)
+    number: int
+    guard: LoopGuard
     hand_backs: int = 0
+
+    @classmethod
+    def begin(cls, state: Callable[[], object] | None, number: int = 0) -> Attempt:
+        """Return an attempt with nothing done; `state` tells contents of the folder apart."""
+        return cls(number, LoopGuard(state))
 
     @property
     def samples(self) -> bool:
@@ -39,7 +45,3 @@ class Attempt:
     def may_start_over(self, finished: FinishedEvent) -> bool:
         """Return whether the task is attempted again after such an end."""
         return finished.reason in FAILED and self.number + 1 < MAX_ATTEMPTS
-
-    def next(self) -> Attempt:
-        """Return the next attempt."""
-        return Attempt(self.number + 1)

@@ -100,7 +100,8 @@ class Agent:
             self._review.begin(words or task)
             yield from self._show_failure(self._review)
         yield events.PromptEvent(self.messages[-1]["content"])
-        attempt, begin = Attempt(), len(self.messages)
+        state = self._review.folder.changes.state if self._review else None
+        attempt, begin = Attempt.begin(state), len(self.messages)
         for _ in range(self._max_steps):
             turn = yield from self._answer(attempt)
             finished = yield from self._take(turn, attempt)
@@ -112,7 +113,7 @@ class Agent:
                 self._review.start_over()
                 yield events.StartOverEvent(finished.reason, tuple(names))
                 del self.messages[begin:]
-                attempt = attempt.next()
+                attempt = Attempt.begin(state, attempt.number + 1)
         yield FinishedEvent(events.MAX_STEPS, "")
 
     def _take(self, turn: Turn, attempt: Attempt) -> Generator[Event, None, FinishedEvent | None]:

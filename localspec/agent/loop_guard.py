@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from localspec.agent.events import ToolResultEvent
@@ -24,11 +25,15 @@ class LoopGuard:
     file or a program.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state: Callable[[], object] | None = None) -> None:
+        """`state` returns a value that tells contents of the folder apart: back and forth is a circle."""
+        self._state = state
+        self._epoch = 0  # changes that `state` does not tell of
         self.barred: set[str] = set()
         self.repeats = 0
         self._failures = 0  # in a row
-        self._results: list[tuple[Call, ToolResultEvent]] = []  # since the last change, by the plain call
+        self._results: list[tuple[object, Call, ToolResultEvent]] = []  # by the state and the plain call
+        self._before = self._now()  # the state before the call that is checked
 
     @property
     def stuck(self) -> bool:
@@ -37,7 +42,8 @@ class LoopGuard:
 
     def check(self, call: Call, tool: Tool | None = None) -> None:
         """Raise ToolFailed for a call that was made before, with no change since."""
-        before = self._result_of(plain(call, tool))
+        self._before = self._now()
+        before = self._result_of(plain(call, tool), self._before)
         if before is None:
             return
         self.repeats += 1
@@ -49,19 +55,24 @@ class LoopGuard:
     def note(self, result: ToolResultEvent, tool: Tool | None) -> None:
         """Take the result of a call into account."""
         call = plain(result.call, tool)
-        before = self._result_of(call)
+        before = self._result_of(call, self._before)
         failed = result.failed and result.allowed and (before is None or before.failed)
         self._failures = self._failures + 1 if failed else 0
         self.barred = {FINAL} if 0 < self._failures <= MAX_FAILURES else set()
         if before is not None:
             self.barred |= {result.call.name}
             return
-        if tool and tool.access in CHANGING and not result.failed:
-            self._results = []
-        self._results.append((call, result))
+        changing = CHANGING if self._state is None else ("run",)
+        if tool and tool.access in changing and not result.failed:
+            self._epoch += 1
+        self._results += [(where, call, result) for where in {self._before, self._now()}]
 
-    def _result_of(self, call: Call) -> ToolResultEvent | None:
-        return next((result for known, result in self._results if known == call), None)
+    def _now(self) -> tuple[int, object]:
+        return self._epoch, self._state() if self._state else None
+
+    def _result_of(self, call: Call, state: object) -> ToolResultEvent | None:
+        found = (result for where, known, result in self._results if (where, known) == (state, call))
+        return next(found, None)
 
 
 def plain(call: Call, tool: Tool | None) -> Call:

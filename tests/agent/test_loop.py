@@ -81,6 +81,26 @@ def test_a_call_is_repeated_only_after_a_change() -> None:
     assert not guard.stuck
 
 
+def test_going_back_and_forth_is_a_circle() -> None:
+    text = "one"
+    guard, runs = LoopGuard(lambda: text), tool(paged, access="run")
+    run, forth, back = (Call("paged", {"path": name}) for name in ("run", "forth", "back"))
+    for call, made, after in ((run, runs, "one"), (forth, WRITES, "two"), (run, runs, "two")):
+        guard.check(call, made)
+        text = after
+        guard.note(returned(call, failed=made is runs), made)
+    with pytest.raises(ToolFailed, match="would fail again"):
+        guard.check(run, runs)
+    guard.check(back, WRITES)
+    text = "one"
+    guard.note(returned(back), WRITES)
+    with pytest.raises(ToolFailed, match="would fail again"):
+        guard.check(run, runs)
+    with pytest.raises(ToolFailed, match="exactly this before"):
+        guard.check(forth, WRITES)
+    assert guard.repeats == 3
+
+
 def test_a_failed_call_that_is_repeated_is_no_reason_to_give_up() -> None:
     guard = LoopGuard()
     guard.note(returned(READ, failed=True), READS)

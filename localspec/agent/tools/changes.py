@@ -62,6 +62,10 @@ class Changes:
             if change.before != change.after:
                 yield name, change.before, change.after
 
+    def state(self) -> frozenset[tuple[str, bytes]]:
+        """Return what the task has changed so far: equal values are equal contents."""
+        return frozenset((name, after) for name, _, after in self.texts())
+
     def _held(self, place: Path) -> bytes | None:
         """Return what a file holds, None if there is none; raises OSError if it is too large to be kept."""
         try:
