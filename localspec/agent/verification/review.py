@@ -145,10 +145,10 @@ class Review:
             return "The task says to run it, and nothing was run yet: call run_shell"
         if left := self._old_names():
             return left
-        idle = self._version == self._begun and not self._asked_to_change
+        idle = not (any(self.folder.changes.texts()) or self._asked_to_change)
         if self._demands.change and self._can_write and idle:
             self._asked_to_change = True
-            return "Nothing was changed yet: call edit_file or write_file, then final_answer"
+            return "No file was changed yet: call edit_file or write_file, then final_answer"
         return None
 
     def _broken_files(self) -> Iterator[str]:
