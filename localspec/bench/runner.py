@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.bench.backends import PLAIN, Backend, LocalspecBackend, MeasuredAnswer
+from localspec.bench.backends import Backend, LocalspecBackend, MeasuredAnswer
 from localspec.bench.suites import Prompt
+from localspec.bench.wording import PLAIN
 from localspec.core.contracts import Engine
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.errors import ChildFailed, PromptError

@@ -9,12 +9,12 @@ from typing import Any
 from localspec import devices
 from localspec.bench import baselines
 from localspec.bench.backends import (
-    PLAIN,
     Backend,
     BaselineBackend,
     BaselineProcess,
     LocalspecBackend,
 )
+from localspec.bench.wording import PLAIN
 from localspec.errors import BadValue, ChildFailed
 from localspec.library import Library, Progress, StoredModel
 from localspec.runtime.choice import OFF, Choice
