@@ -69,7 +69,7 @@ def _speed_plot(report: Values) -> Values | None:
     end = MARGIN * max(1.0, *(ratio["value"] for ratio in ratios))
 
     def x(value: float) -> float:
-        return round(min(value / end, 1.0) * (WIDTH - 10), 1)
+        return float(round(min(value / end, 1.0) * (WIDTH - 10), 1))
 
     bars = [
         {

@@ -76,10 +76,10 @@ def start_baselines(
         if row in baselines.WITH_DRAFT and draft is None:
             setup.absent[row] = "no draft model is measured"
             continue
-        progress.step(f"Starting {row}")
         weights = baselines.SHARED_WEIGHTS.get(row, row)
         try:
-            backend = BaselineBackend(row, settings(setup.plain, draft, choice), shared.get(weights))
+            with progress.step(f"Starting {row}"):
+                backend = BaselineBackend(row, settings(setup.plain, draft, choice), shared.get(weights))
         except ChildFailed as error:
             setup.absent[row] = error.message if error.hint is None else f"{error.message}; {error.hint}"
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,9 +69,13 @@ class Workspace:
         """Show a finding to the user."""
         self._progress.say(line)
 
-    def step(self, title: str, total: int | None = None) -> None:
-        """Begin a part of the work, of `total` bytes if known."""
-        self._progress.step(title, total)
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
+        """Return a part of the work, of `total` of a `unit` if they are known."""
+        return self._progress.step(title, total, unit)
+
+    def advance(self, count: int = 1) -> None:
+        """Report that `count` more of the innermost part are done."""
+        self._progress.advance(count)
 
     def measured_once(self, what: str, measure: Callable[[], Any]) -> Any:
         """Return the value of `measure`, kept from an earlier build of the same plan on this machine."""
@@ -166,13 +170,14 @@ class Workspace:
         """Let the target answer the prompts, and measure its passes while it is loaded."""
         runtime, texts = self.runtime(HYBRID), []  # a draft model would take memory
         prompts = self._prompts[:EVALUATED]
-        for number, prompt in enumerate(prompts, 1):
-            self._progress.step(f"{self._target.name} answers prompt {number} of {len(prompts)}")
-            tokens = runtime.question(prompt.text)
-            answer, steps = runtime.answer(tokens, sampling=Sampling(), max_tokens=MAX_ANSWER)
-            for _ in steps:
-                pass
-            texts.append((tokens, answer.token_ids))
+        with self._progress.step(f"{self._target.name} answers prompts", len(prompts), "prompt"):
+            for prompt in prompts:
+                tokens = runtime.question(prompt.text)
+                answer, steps = runtime.answer(tokens, sampling=Sampling(), max_tokens=MAX_ANSWER)
+                for _ in steps:
+                    pass
+                texts.append((tokens, answer.token_ids))
+                self._progress.advance()
         self._target_pass_milliseconds(runtime)
         return texts
 

@@ -151,7 +151,7 @@ class InstalledModels:
                 storage.check_free_space(self.models, needed)
                 facts = {"no_graph": no_graph} if no_graph else source.write_graph(partial, progress, graph)
                 sizes = completeness.sizes_of(partial)
-                digests = {name: storage.digest_of(partial / name, progress) for name in sizes}
+                digests = completeness.digests_of(partial, sizes, f"Checking {model.name}", progress)
                 samples = completeness.samples_of(partial / name for name in sizes)
                 atomic.sync(partial)
                 for name in sizes:

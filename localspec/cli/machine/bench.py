@@ -150,7 +150,7 @@ def measure(given: BenchOptions, choice: Choice, prompts: list[Prompt]) -> dict[
                 engine,
                 tokens=given.tokens,
                 repeat=given.repeat,
-                step=progress.step,
+                progress=progress,
             )
             measured.failed |= loaded.absent
             facts = {

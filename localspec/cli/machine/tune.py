@@ -19,7 +19,7 @@ EPILOG = "Example: localspec tune qwen2.5-coder-1.5b --minutes 10"
 
 def tune(
     model: Annotated[str, typer.Argument(help="Model to tune.", autocompletion=completion.models)],
-    minutes: Annotated[float, typer.Option(min=0.1, help="Approximate duration.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Duration, kept within a tenth.")] = 10.0,
     suite: options.Suites = None,
     as_json: options.AsJson = False,
 ) -> None:
