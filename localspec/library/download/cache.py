@@ -159,6 +159,23 @@ def remove_file(source: Source, file: Path, name: BlobName | None, digest: str) 
         copy.unlink()
 
 
+def drop_file(source: Source, file: Path) -> int:
+    """Delete a file of a snapshot, and its blob unless another snapshot needs it; return the bytes freed.
+
+    A file outside the repository's cache folder stays.
+    """
+    own, content = repository(source).resolve(), file.resolve()
+    snapshots = repository(source) / "snapshots"
+    if own not in content.parents or snapshots not in file.parents:
+        return 0
+    size = content.stat().st_size
+    file.unlink()
+    if content == file or any(other.resolve() == content for other in snapshots.rglob("*")):
+        return size * (content == file)
+    content.unlink(missing_ok=True)
+    return size
+
+
 def shares_disk_with(path: Path) -> bool:
     """Return whether the cache lies on the disk where `path` is or will be."""
     devices = {
