@@ -107,7 +107,8 @@ def check_model(name: str, choice: Choice, library: Library, progress: Progress)
     rewind is not exact, or if the draft or the device changes the text by more than near ties.
     """
     started = perf_counter()
-    runtime = Runtime.load(name, choice, library, progress)
+    with progress.step(f"Loading {name}"):
+        runtime = Runtime.load(name, choice, library, progress)
     load_seconds = perf_counter() - started
     with progress.step("Checking rewinds"):
         rewind = _check_rewinds(runtime.engine)

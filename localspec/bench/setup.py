@@ -51,11 +51,13 @@ def load(
     rows = [row for known in dict.fromkeys(against) if known != PLAIN for row in baselines.rows(known)]
     if len(set(drafts)) != len(drafts):
         raise BadValue("A draft is named twice", "Name each once")
-    plain = Runtime.load(name, replace(choice, draft=OFF), library, progress)
+    with progress.step(f"Loading {name}"):
+        plain = Runtime.load(name, replace(choice, draft=OFF), library, progress)
     setup = Setup(plain, [LocalspecBackend(PLAIN, plain)])
     loaded, draft = plain.engines, None
     for spec in drafts:
-        runtime = Runtime.load(name, replace(choice, draft=spec), library, progress, loaded)
+        with progress.step(f"Loading {name} with --draft {spec}"):
+            runtime = Runtime.load(name, replace(choice, draft=spec), library, progress, loaded)
         loaded = list(dict([*loaded, *runtime.engines]).items())
         draft = draft or draft_model(runtime)
         setup.backends.append(LocalspecBackend(spec, runtime))

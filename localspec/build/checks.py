@@ -52,7 +52,8 @@ def evaluate(artifact: Artifact, source: StoredModel, context: Workspace, *, dra
                 f"The build broke the model: its perplexity rose {ratio:.1f} times", "Keep more layers"
             )
         runtime = context.runtime(OFF) if draft else None
-        target_seconds, draft_seconds = _pass_seconds(context, engine, runtime)
+        with context.step("Measuring the cost of passes"):
+            target_seconds, draft_seconds = _pass_seconds(context, engine, runtime)
         predicted = best_speedup(agreement, draft_seconds[:2], target_seconds)
         card = dict(artifact.facts) | {
             "agreement": _share(agreement),

@@ -129,8 +129,9 @@ class Workspace:
 
     def runtime(self, draft: str) -> Runtime:
         """Load the target in the engine that the build is for."""
-        choice = Choice(engine=self._engine, draft=draft)
-        return Runtime.load(self._library.reference(self._target), choice, self._library, self._progress)
+        choice, name = Choice(engine=self._engine, draft=draft), self._library.reference(self._target)
+        with self.step(f"Loading {self._target.name}"):
+            return Runtime.load(name, choice, self._library, self._progress)
 
     def engine(self, model: StoredModel) -> Engine:
         """Load a model in the engine that the build is for."""
@@ -161,7 +162,9 @@ class Workspace:
         """Return the cost of the target's passes, measured in `runtime` or, if that is None, in a new one."""
 
         def measure() -> dict[str, float]:
-            return pass_milliseconds((runtime or self.runtime(OFF)).engine, CONTEXT)
+            loaded = runtime or self.runtime(OFF)
+            with self.step("Measuring the cost of passes"):
+                return pass_milliseconds(loaded.engine, CONTEXT)
 
         milliseconds: dict[str, float] = self.measured_once("passes", measure)
         return milliseconds

@@ -120,6 +120,8 @@ class Terminal:
         from rich.text import Text
 
         now, table = monotonic(), Table.grid(padding=(0, 1))
+        for overflow in ("ellipsis", "crop", "ellipsis"):  # a long title makes no second line
+            table.add_column(no_wrap=True, overflow=overflow)
         for depth, step in enumerate(list(self._steps)):
             known = step.total is not None
             motion = ProgressBar(step.total, step.done, BAR_WIDTH) if known else self._spinner

@@ -91,7 +91,8 @@ class Tuner:
         self._tokens = tokens
         self._prompts = list(prompts)
         self._limit = TimeLimit(seconds)
-        self._default = LocalspecBackend("default", Runtime.load(name, Choice(), library, progress))
+        with progress.step(f"Loading {name}"):
+            self._default = LocalspecBackend("default", Runtime.load(name, Choice(), library, progress))
         self.model: StoredModel = self._default.runtime.model
         self._log = PairLog(tuned.log(self.model))
         self._loaded: tuple[Choice, LocalspecBackend] | None = None
@@ -159,7 +160,8 @@ class Tuner:
     def _measure(self, candidate: Candidate, count: int, share: float) -> None:
         """Measure a candidate on those of the first `count` prompts without a pair, while time is left."""
         missing = [prompt for prompt in self._prompts[:count] if prompt.name not in candidate.pairs]
-        if not (missing and self._fits(candidate, 1, share)):
+        kept = any(self._log.get(candidate, prompt.name) for prompt in missing)
+        if not missing or not (kept or self._fits(candidate, 1, share)):
             return
         with self._progress.step(f"Measuring {candidate.name}", len(missing), "prompt"):
             for prompt in missing:

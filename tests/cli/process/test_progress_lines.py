@@ -113,6 +113,14 @@ def test_no_label_outlives_a_step_that_fails(monkeypatch: pytest.MonkeyPatch) ->
         assert shown(terminal, screen) == []
 
 
+def test_a_long_title_takes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = at_screen(monkeypatch)
+    with progress.Terminal() as terminal, terminal.step("Checking " + 20 * "a long name ", 12, "text"):
+        (line,) = shown(terminal, screen)
+    assert line.startswith("Checking a long name")
+    assert len(line) <= COLUMNS
+
+
 BAD_UNITS = ("0 of 1 bytes", "B/s", "bytes")
 
 
