@@ -164,16 +164,16 @@ def drop_file(source: Source, file: Path) -> int:
 
     A file outside the repository's cache folder stays.
     """
-    own, content = repository(source).resolve(), file.resolve()
-    snapshots = repository(source) / "snapshots"
-    if own not in content.parents or snapshots not in file.parents:
+    snapshots, blobs = (repository(source) / name for name in ("snapshots", "blobs"))
+    if snapshots not in file.parents or repository(source).resolve() not in file.resolve().parents:
         return 0
-    size = content.stat().st_size
-    file.unlink()
-    if content == file or any(other.resolve() == content for other in snapshots.rglob("*")):
-        return size * (content == file)
-    content.unlink(missing_ok=True)
-    return size
+    size = file.stat().st_size
+    others = (other for other in snapshots.rglob("*") if other != file and other.is_file())
+    shared = any(other.samefile(file) for other in others)
+    contents = [] if shared else [blob for blob in blobs.glob("*") if blob.samefile(file)]
+    for path in (file, *contents):
+        path.unlink()
+    return 0 if shared else size
 
 
 def shares_disk_with(path: Path) -> bool:

@@ -61,6 +61,29 @@ def test_a_downloaded_source_is_deleted_from_the_cache(
     assert f"`localspec rm {model.name}`, then `localspec pull {model.name}`" in str(caught.value.hint)
 
 
+def test_a_cache_without_symbolic_links_is_freed_too(
+    library: Library,
+    hub: Any,
+    tmp_path: Path,
+    make_gguf: Any,
+    said: Any,
+    converted: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    hub.repositories = {REPOSITORY: {FILE: make_gguf(tmp_path / FILE).read_bytes()}}
+    model = library.pull(f"hf:{REPOSITORY}", said)
+    file = model.files_in("gguf")
+    assert file is not None
+    assert not file.is_symlink()
+    assert drop_source(library, model, said)[1] > 0
+    assert blobs(tmp_path) == []
+    assert not file.exists()
+
+
 def test_a_file_that_another_model_needs_stays(
     library: Library, pulled: StoredModel, tmp_path: Path, said: Any
 ) -> None:
