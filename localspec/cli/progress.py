@@ -16,10 +16,11 @@ from localspec.library.progress import BYTES
 from localspec.output.visible import visible
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.live import Live
 
 BAR_WIDTH = 24  # columns
+MIN_TITLE = 12  # columns
 SETTLED = 1.0  # seconds until the speed of a step is believed
 
 
@@ -114,19 +115,23 @@ class Terminal:
         else:
             self._live.console.print(visible(line), markup=False, highlight=False)
 
-    def __rich__(self) -> RenderableType:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        now, table = monotonic(), Table.grid(padding=(0, 1))
-        for overflow in ("ellipsis", "crop", "ellipsis"):  # a long title makes no second line
-            table.add_column(no_wrap=True, overflow=overflow)
-        for depth, step in enumerate(list(self._steps)):
+        now, steps = monotonic(), list(self._steps)
+        left = [format_left(step.seconds_left(now)) for step in steps]
+        counts = [
+            ", ".join(filter(None, (step.count(now), text))) for step, text in zip(steps, left, strict=True)
+        ]
+        width = max(options.max_width - BAR_WIDTH - max(map(len, counts), default=0) - 2, MIN_TITLE)
+        table = Table.grid(padding=(0, 1))
+        for depth, (step, count) in enumerate(zip(steps, counts, strict=True)):
+            title = Text("  " * depth + step.title)
+            title.truncate(width, overflow="ellipsis")
             known = step.total is not None
-            motion = ProgressBar(step.total, step.done, BAR_WIDTH) if known else self._spinner
-            count, left = step.count(now), format_left(step.seconds_left(now))
             table.add_row(
-                Text("  " * depth + step.title), motion, Text(", ".join(filter(None, (count, left))))
+                title, ProgressBar(step.total, step.done, BAR_WIDTH) if known else self._spinner, Text(count)
             )
-        return table
+        yield table

@@ -118,6 +118,7 @@ def test_a_long_title_takes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.Terminal() as terminal, terminal.step("Checking " + 20 * "a long name ", 12, "text"):
         (line,) = shown(terminal, screen)
     assert line.startswith("Checking a long name")
+    assert line.endswith(" 0 of 12 texts")
     assert len(line) <= COLUMNS
 
 
