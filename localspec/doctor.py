@@ -107,17 +107,18 @@ def check_model(name: str, choice: Choice, library: Library, progress: Progress)
     rewind is not exact, or if the draft or the device changes the text by more than near ties.
     """
     started = perf_counter()
-    runtime = Runtime.load(name, choice, library, progress)
+    with progress.step(f"Loading {name}"):
+        runtime = Runtime.load(name, choice, library, progress)
     load_seconds = perf_counter() - started
-    progress.step("Checking rewinds")
-    rewind = _check_rewinds(runtime.engine)
-    progress.step("Comparing answers with and without the draft")
-    draft_parity = _compare_draft(runtime)
-    progress.step("Comparing answers with the CPU's")
-    cpu_parity = _compare_with_cpu(runtime)
-    progress.step("Timing answers and passes")
-    draft_speed = _compare_speed(runtime)
-    costs = curves(runtime.engine)
+    with progress.step("Checking rewinds"):
+        rewind = _check_rewinds(runtime.engine)
+    with progress.step("Comparing answers with and without the draft"):
+        draft_parity = _compare_draft(runtime)
+    with progress.step("Comparing answers with the CPU's"):
+        cpu_parity = _compare_with_cpu(runtime)
+    with progress.step("Timing answers and passes"):
+        draft_speed = _compare_speed(runtime)
+        costs = curves(runtime.engine)
     record = {
         "model": runtime.model.name,
         "precision": runtime.model.manifest.precision,

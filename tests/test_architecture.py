@@ -286,8 +286,8 @@ def test_functions_are_short() -> None:
     assert lines[len(lines) * 9 // 10] <= 20
 
 
-# The one way to a person, and two others: the bar that cli/progress.py wraps, and lines for another process.
-PRINTERS = {"localspec.cli.console", "localspec.library.progress", "localspec.runtime.engine_race"}
+# The one way to a person, and lines for another process.
+PRINTERS = {"localspec.cli.console", "localspec.runtime.engine_race"}
 PRINTING = re.compile(
     r"print|(typer|click)\.(echo|secho|confirm|prompt|echo_via_pager)|sys\.(__)?(stdout|stderr)(__)?\.(buffer\.)?"
     r"(write|writelines)|rich\.print|input"
@@ -308,8 +308,6 @@ def printing(source: str) -> list[str]:
 def test_all_printing_goes_through_the_console(module: str, path: Path) -> None:
     source = path.read_text("utf-8")
     assert module in PRINTERS or printing(source) == []
-    wraps = module in ("localspec.cli.progress", "localspec.library")
-    assert wraps or not re.search(r"from localspec\.library(\.progress)? import .*\bTerminal\b", source)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from localspec.core.sampler import Sampling
 from localspec.core.stats import SourceCounts
 from localspec.runtime.generation import Runtime
 
-PLAIN = "plain"
-
 
 @dataclass(slots=True)
 class MeasuredAnswer:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from localspec.bench.wording import counted, parities
 
 Values = dict[str, Any]
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
-WIDTH, ROW_HEIGHT, LABEL_WIDTH = 440, 26, 150  # of a plot, in SVG units
+WIDTH = 440  # of a plot, in SVG units
+ROW_HEIGHT, TOP = 38, 18  # of a row of speed-ups, and of the label above all rows
+MARGIN = 1.3  # times the greatest speed-up is the end of the plot, which cuts longer intervals
 COLOURS = ("#2563eb", "#059669", "#d97706", "#7c3aed", "#dc2626", "#0891b2", "#4d7c0f", "#be185d")
 MAX_STEPS = 200  # of a timeline
 
@@ -21,10 +26,13 @@ def page(report: Values) -> str:
     environment = Environment(
         autoescape=select_autoescape(default=True), trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["counted"] = counted
     template = environment.from_string(TEMPLATE.read_text("utf-8"))
     html: str = template.render(
         report=report,
-        speeds=list(_speeds(report)),
+        created=f"{datetime.fromisoformat(report['created']):%Y-%m-%d %H:%M %Z}",
+        parities=parities(report),
+        speeds=_speed_plot(report),
         acceptance=_lines(
             {row["backend"]: list(enumerate(row["acceptance"], 1)) for row in report["summary"]}, floor=1.0
         ),
@@ -40,29 +48,46 @@ def page(report: Values) -> str:
     return html
 
 
-def _speeds(report: Values) -> Iterator[Values]:
-    """Yield a bar for each backend and class: its speed-up with its interval, in units of the plot."""
-    rows = [
-        (f"{part['backend']}: {part['class']}", part["speedup"])
+def _speedups(report: Values) -> list[Values]:
+    """Return the speed-ups of each backend and class, with a name."""
+    return [
+        {"name": f"{part['backend']}: {part['class']}", **part["speedup"]}
         for row in report["summary"]
         for part in ({**row, "class": "all"}, *row["classes"])
         if part["speedup"]
     ]
-    right = 1.3 * max([ratio["value"] for _, ratio in rows] + [1.0])  # an interval is cut off at the edge
+
+
+def _speed_plot(report: Values) -> Values | None:
+    """Return a bar for each speed-up with its interval, and the line of plain decoding, in units of the plot.
+
+    An interval that goes on beyond the plot is marked as cut. None without any speed-up.
+    """
+    ratios = _speedups(report)
+    if not ratios:
+        return None
+    end = MARGIN * max(1.0, *(ratio["value"] for ratio in ratios))
 
     def x(value: float) -> float:
-        return float(round(LABEL_WIDTH + min(max(value, 0.0) / right, 1.0) * (WIDTH - LABEL_WIDTH - 40), 1))
+        return float(round(min(value / end, 1.0) * (WIDTH - 10), 1))
 
-    for number, (name, ratio) in enumerate(rows):
-        positions = {key: x(ratio[key]) for key in ("value", "low", "high")}
-        yield {
-            "name": name,
-            "y": number * ROW_HEIGHT + 18,
-            "one": x(1.0),
-            "start": LABEL_WIDTH,
+    bars = [
+        {
+            "name": ratio["name"],
             "ratio": ratio,
-            **positions,
+            "y": TOP + number * ROW_HEIGHT,
+            "cut": ratio["high"] > end,
+            **{key: x(ratio[key]) for key in ("value", "low", "high")},
         }
+        for number, ratio in enumerate(ratios)
+    ]
+    return {
+        "bars": bars,
+        "one": x(1.0),
+        "height": TOP + len(bars) * ROW_HEIGHT,
+        "top": TOP,
+        "cut": any(bar["cut"] for bar in bars),
+    }
 
 
 def _lines(curves: dict[str, Sequence[tuple[float, float]]], floor: float = 0.0) -> Values:

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from localspec import devices
-from localspec.bench.backends import PLAIN, Backend, MeasuredAnswer, peak_memory
+from localspec.bench.backends import Backend, MeasuredAnswer, peak_memory
 from localspec.bench.intervals import median_and_range, speedup
 from localspec.bench.runner import BenchRun, Parity, Run
+from localspec.bench.wording import PLAIN
 from localspec.core.stats import SourceCounts
 
 SCHEMA = 1

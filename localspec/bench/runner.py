@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.bench.backends import PLAIN, Backend, LocalspecBackend, MeasuredAnswer
+from localspec.bench.backends import Backend, LocalspecBackend, MeasuredAnswer
 from localspec.bench.suites import Prompt
+from localspec.bench.wording import PLAIN
 from localspec.core.contracts import Engine
 from localspec.core.parity import ROUNDED, first_difference
 from localspec.errors import ChildFailed, PromptError
-from localspec.library import StoredModel
+from localspec.library import Progress, Silent, StoredModel
 
 WARM_UP_TOKENS = 8
-
-Report = Callable[[str], None]  # takes a line about the progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def run(
     *,
     tokens: int,
     repeat: int,
-    step: Report = lambda _: None,
+    progress: Progress | None = None,
 ) -> BenchRun:
     """Measure `backends`, of which the first is plain decoding on `engine`, the reference for all answers.
 
@@ -77,15 +76,18 @@ def run(
     down or warms up favours none. A baseline that dies is left out from then on. A KeyboardInterrupt returns
     what was measured.
     """
-    runner = _Runner(list(backends), model, engine, tokens)
+    runner, progress = _Runner(list(backends), model, engine, tokens), progress or Silent()
     try:
         for backend in backends:
-            step(f"Warming up: {backend.name}")
-            runner.attempt(backend, encoded(model, ["Hi"], [], None), WARM_UP_TOKENS, fresh=True)
-        for number, prompt in enumerate(prompts, 1):
-            for repetition in range(repeat):
-                step(f"{number}/{len(prompts)} {prompt.suite} {prompt.name}, {repetition + 1} of {repeat}")
-                runner.run_prompt(prompt, repetition)
+            with progress.step(f"Warming up: {backend.name}"):
+                runner.attempt(backend, encoded(model, ["Hi"], [], None), WARM_UP_TOKENS, fresh=True)
+        with progress.step("Measuring", repeat * len(prompts), "round"):
+            for number, prompt in enumerate(prompts, 1):
+                for repetition in range(repeat):
+                    place = f"{number}/{len(prompts)} {prompt.suite} {prompt.name}"
+                    with progress.step(f"{place}, {repetition + 1} of {repeat}"):
+                        runner.run_prompt(prompt, repetition)
+                    progress.advance()
         runner.results.finished = True
     except KeyboardInterrupt:
         pass

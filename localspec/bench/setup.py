@@ -9,12 +9,12 @@ from typing import Any
 from localspec import devices
 from localspec.bench import baselines
 from localspec.bench.backends import (
-    PLAIN,
     Backend,
     BaselineBackend,
     BaselineProcess,
     LocalspecBackend,
 )
+from localspec.bench.wording import PLAIN
 from localspec.errors import BadValue, ChildFailed
 from localspec.library import Library, Progress, StoredModel
 from localspec.runtime.choice import OFF, Choice
@@ -51,11 +51,13 @@ def load(
     rows = [row for known in dict.fromkeys(against) if known != PLAIN for row in baselines.rows(known)]
     if len(set(drafts)) != len(drafts):
         raise BadValue("A draft is named twice", "Name each once")
-    plain = Runtime.load(name, replace(choice, draft=OFF), library, progress)
+    with progress.step(f"Loading {name}"):
+        plain = Runtime.load(name, replace(choice, draft=OFF), library, progress)
     setup = Setup(plain, [LocalspecBackend(PLAIN, plain)])
     loaded, draft = plain.engines, None
     for spec in drafts:
-        runtime = Runtime.load(name, replace(choice, draft=spec), library, progress, loaded)
+        with progress.step(f"Loading {name} with --draft {spec}"):
+            runtime = Runtime.load(name, replace(choice, draft=spec), library, progress, loaded)
         loaded = list(dict([*loaded, *runtime.engines]).items())
         draft = draft or draft_model(runtime)
         setup.backends.append(LocalspecBackend(spec, runtime))
@@ -76,10 +78,10 @@ def start_baselines(
         if row in baselines.WITH_DRAFT and draft is None:
             setup.absent[row] = "no draft model is measured"
             continue
-        progress.step(f"Starting {row}")
         weights = baselines.SHARED_WEIGHTS.get(row, row)
         try:
-            backend = BaselineBackend(row, settings(setup.plain, draft, choice), shared.get(weights))
+            with progress.step(f"Starting {row}"):
+                backend = BaselineBackend(row, settings(setup.plain, draft, choice), shared.get(weights))
         except ChildFailed as error:
             setup.absent[row] = error.message if error.hint is None else f"{error.message}; {error.hint}"
             continue

@@ -39,19 +39,21 @@ def evaluate(artifact: Artifact, source: StoredModel, context: Workspace, *, dra
     The speed-up is measured for a `draft` only. Raises BrokenModel if the perplexity is too high or a rewind
     leaves traces.
     """
-    context.step("Checking the built model")
     texts = context.target_texts()
-    _, perplexity_before = agreement_and_perplexity(texts, logits_reader(context.engine(source)))
     try:
-        engine = context.engine_of(artifact)
-        agreement, perplexity = _checked(engine, texts)
+        with context.step("Checking the built model", 2 * len(texts), "text"):
+            read = _counting(logits_reader(context.engine(source)), context)
+            _, perplexity_before = agreement_and_perplexity(texts, read)
+            engine = context.engine_of(artifact)
+            agreement, perplexity = _checked(engine, texts, context)
         ratio = perplexity / perplexity_before
         if not ratio <= (MAX_DRAFT_RATIO if draft else MAX_RATIO):
             raise BrokenModel(
                 f"The build broke the model: its perplexity rose {ratio:.1f} times", "Keep more layers"
             )
         runtime = context.runtime(OFF) if draft else None
-        target_seconds, draft_seconds = _pass_seconds(context, engine, runtime)
+        with context.step("Measuring the cost of passes"):
+            target_seconds, draft_seconds = _pass_seconds(context, engine, runtime)
         predicted = best_speedup(agreement, draft_seconds[:2], target_seconds)
         card = dict(artifact.facts) | {
             "agreement": _share(agreement),
@@ -62,18 +64,31 @@ def evaluate(artifact: Artifact, source: StoredModel, context: Workspace, *, dra
             "versions": {name: number for name in VERSIONED if (number := _version(name))},
         }
         if runtime and predicted.draft_length:
-            context.step("Measuring the speed-up over plain decoding")
-            card["measured"] = measure_speedup(runtime, engine, predicted.draft_length, texts)
+            some = texts[:: -(-len(texts) // MAX_TEXTS)]
+            with context.step("Measuring the speed-up over plain decoding", 1 + len(some), "text"):
+                length = predicted.draft_length
+                card["measured"] = measure_speedup(runtime, engine, length, some, context.advance)
     finally:
         shutil.rmtree(compiled_folder(artifact.folder), ignore_errors=True)
     return card
 
 
-def _checked(engine: Engine, texts: Sequence[TargetText]) -> tuple[Agreement, float]:
+def _checked(engine: Engine, texts: Sequence[TargetText], context: Workspace) -> tuple[Agreement, float]:
     """Return agreement and perplexity of an engine; raise BrokenModel if it cannot rewind."""
     if fault := rewind_fault(engine.session(), engine.vocab):
         raise BrokenModel(f"The built model cannot rewind: {fault}")
-    return agreement_and_perplexity(texts, logits_reader(engine))
+    return agreement_and_perplexity(texts, _counting(logits_reader(engine), context))
+
+
+def _counting(read: Callable[[Tokens], Logits], context: Workspace) -> Callable[[Tokens], Logits]:
+    """Return `read`, with each text counted for the progress."""
+
+    def counted(tokens: Tokens) -> Logits:
+        logits = read(tokens)
+        context.advance()
+        return logits
+
+    return counted
 
 
 def logits_reader(engine: Engine) -> Callable[[Tokens], Logits]:
@@ -106,14 +121,17 @@ def agreement_and_perplexity(
 
 
 def measure_speedup(
-    runtime: Runtime, engine: Engine, draft_length: int, texts: Sequence[TargetText]
+    runtime: Runtime,
+    engine: Engine,
+    draft_length: int,
+    texts: Sequence[TargetText],
+    on_text: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Return the measured speed of the target with a draft's `engine`, relative to plain decoding.
 
     Plain and drafted answers take turns, text by text, after a few tokens of the first text as a warm-up.
-    Prompts are read before the clock starts. At most MAX_TEXTS evenly spaced texts are used.
+    Prompts are read before the clock starts. `on_text` is called after each text and after the warm-up.
     """
-    texts = texts[:: -(-len(texts) // MAX_TEXTS)]
     plain = plugins.parse("drafters", "none").make(runtime.target)
     draft = plugins.parse("drafters", "draft_model:name=draft")
     drafted = draft.make(runtime.target, DraftModel(engine, runtime.engine.vocab))
@@ -135,6 +153,7 @@ def measure_speedup(
             tolerance=runtime.tolerance,
         )
         different += bool(number and difference and not difference.tie)
+        on_text()
     return {
         "draft_length": draft_length,
         "speedup": round(seconds["plain"] / seconds["drafted"], 4),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,9 +69,13 @@ class Workspace:
         """Show a finding to the user."""
         self._progress.say(line)
 
-    def step(self, title: str, total: int | None = None) -> None:
-        """Begin a part of the work, of `total` bytes if known."""
-        self._progress.step(title, total)
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
+        """Return a part of the work, of `total` of a `unit` if they are known."""
+        return self._progress.step(title, total, unit)
+
+    def advance(self, count: int = 1) -> None:
+        """Report that `count` more of the innermost part are done."""
+        self._progress.advance(count)
 
     def measured_once(self, what: str, measure: Callable[[], Any]) -> Any:
         """Return the value of `measure`, kept from an earlier build of the same plan on this machine."""
@@ -125,8 +129,9 @@ class Workspace:
 
     def runtime(self, draft: str) -> Runtime:
         """Load the target in the engine that the build is for."""
-        choice = Choice(engine=self._engine, draft=draft)
-        return Runtime.load(self._library.reference(self._target), choice, self._library, self._progress)
+        choice, name = Choice(engine=self._engine, draft=draft), self._library.reference(self._target)
+        with self.step(f"Loading {self._target.name}"):
+            return Runtime.load(name, choice, self._library, self._progress)
 
     def engine(self, model: StoredModel) -> Engine:
         """Load a model in the engine that the build is for."""
@@ -157,7 +162,9 @@ class Workspace:
         """Return the cost of the target's passes, measured in `runtime` or, if that is None, in a new one."""
 
         def measure() -> dict[str, float]:
-            return pass_milliseconds((runtime or self.runtime(OFF)).engine, CONTEXT)
+            loaded = runtime or self.runtime(OFF)
+            with self.step("Measuring the cost of passes"):
+                return pass_milliseconds(loaded.engine, CONTEXT)
 
         milliseconds: dict[str, float] = self.measured_once("passes", measure)
         return milliseconds
@@ -166,13 +173,14 @@ class Workspace:
         """Let the target answer the prompts, and measure its passes while it is loaded."""
         runtime, texts = self.runtime(HYBRID), []  # a draft model would take memory
         prompts = self._prompts[:EVALUATED]
-        for number, prompt in enumerate(prompts, 1):
-            self._progress.step(f"{self._target.name} answers prompt {number} of {len(prompts)}")
-            tokens = runtime.question(prompt.text)
-            answer, steps = runtime.answer(tokens, sampling=Sampling(), max_tokens=MAX_ANSWER)
-            for _ in steps:
-                pass
-            texts.append((tokens, answer.token_ids))
+        with self._progress.step(f"{self._target.name} answers prompts", len(prompts), "prompt"):
+            for prompt in prompts:
+                tokens = runtime.question(prompt.text)
+                answer, steps = runtime.answer(tokens, sampling=Sampling(), max_tokens=MAX_ANSWER)
+                for _ in steps:
+                    pass
+                texts.append((tokens, answer.token_ids))
+                self._progress.advance()
         self._target_pass_milliseconds(runtime)
         return texts
 

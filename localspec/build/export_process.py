@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from localspec import plugins
 from localspec.build.context import Workspace
-from localspec.build.exporting import parent_of
+from localspec.build.exporting import END, STEP, parent_of
 from localspec.build.pipeline import card
 from localspec.children import replies_on_stdout
 from localspec.drafting.build_step import Artifact, BuildStep
@@ -24,10 +25,15 @@ class _Reports:
     def __init__(self, reply: Callable[[dict[str, Any]], None]) -> None:
         self._reply = reply
 
-    def step(self, title: str, total: int | None = None) -> None:
-        self._reply({"report": "step", "arguments": [title, total]})
+    @contextmanager
+    def step(self, title: str, total: int | None = None, unit: str = "") -> Iterator[None]:
+        self._reply({"report": STEP, "arguments": [title, total, unit]})
+        try:
+            yield
+        finally:
+            self._reply({"report": END})
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int = 1) -> None:
         self._reply({"report": "advance", "arguments": [count]})
 
     def say(self, line: str) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from localspec import devices, plugins
 from localspec.build.pipeline import BUILT
-from localspec.children import JsonChild
+from localspec.children import JsonChild, Reply
 from localspec.disk import atomic, given
 from localspec.errors import BadValue, ChildFailed, TooLittleMemory, UnsupportedModel
 from localspec.formats.model_file import count_parameters
 from localspec.library import Library, Progress, StoredModel, storage
 
+STEP, END = "step", "end"  # reports of a child: a step begins, or the innermost one ends
 FLOAT32, FLOAT16 = 4, 2  # bytes per weight
 
 
@@ -82,9 +83,17 @@ def _in_child(request: list[str], progress: Progress) -> None:
     """Let a child process do an export; report its progress, and raise its errors."""
     child = JsonChild("export", "localspec.build.export_process")
     try:
-        reply = child.ask(request)
-        while "report" in reply:
-            getattr(progress, reply["report"])(*reply["arguments"])
-            reply = child.reply()
+        _follow(child, child.ask(request), progress)
     finally:
         child.end()
+
+
+def _follow(child: JsonChild, reply: Reply, progress: Progress) -> None:
+    """Pass reports on, from `reply` to the last one, or to the end of the step that they belong to."""
+    while (report := reply.get("report", END)) != END:
+        if report == STEP:
+            with progress.step(*reply["arguments"]):
+                _follow(child, child.reply(), progress)
+        else:
+            getattr(progress, report)(*reply["arguments"])
+        reply = child.reply()

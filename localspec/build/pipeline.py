@@ -158,8 +158,8 @@ def _run_steps(
     work_folder = context.work_folder
     artifact = _once(work_folder / "0-weights", lambda into: _write_source(source, into, context, plain))
     for number, (spec, step) in enumerate(zip(specs, steps, strict=True), 1):
-        context.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}")
-        artifact = _once(work_folder / f"{number}-{spec.name}", _running(step, artifact))
+        with context.step(f"{number} of {len(steps)}: {plan.steps[number - 1]}"):
+            artifact = _once(work_folder / f"{number}-{spec.name}", _running(step, artifact))
     return artifact
 
 

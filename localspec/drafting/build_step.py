@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -30,8 +31,14 @@ class BuildContext(Protocol):
     def say(self, line: str) -> None:
         """Show a finding to the user."""
 
-    def step(self, title: str, total: int | None = None) -> None:
-        """Begin a part of the work, of `total` bytes if known."""
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
+        """Return a part of the work, which lasts as long as its `with` block.
+
+        `unit` is the singular of what is counted, such as "text", and `total` their number, if it is known.
+        """
+
+    def advance(self, count: int = 1) -> None:
+        """Report that `count` more of the innermost part are done."""
 
     def write_target_texts(self) -> None:
         """Load the target and let it write the texts of `target_texts`, unless they are written.

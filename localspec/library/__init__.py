@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from localspec.library.manifest import Manifest
     from localspec.library.model import StoredModel
     from localspec.library.paths import check_name, compiled_folder, home
-    from localspec.library.progress import Progress, Silent, Terminal
+    from localspec.library.progress import Progress, Silent
     from localspec.library.sources import Source
     from localspec.library.store import Library
 
@@ -21,7 +21,6 @@ __all__ = [
     "Progress",
     "Silent",
     "Source",
-    "Terminal",
     "check_name",
     "compiled_folder",
     "home",
@@ -35,7 +34,6 @@ _PLACES = {
     "Progress": "progress",
     "Silent": "progress",
     "Source": "sources",
-    "Terminal": "progress",
     "check_name": "paths",
     "compiled_folder": "paths",
     "home": "paths",

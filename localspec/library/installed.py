@@ -13,7 +13,7 @@ from localspec.errors import UnknownModel, nearest
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import completeness, refusals
 from localspec.library.importing.source import GraphMode, ImportSource
-from localspec.library.locks import locked, unless_locked
+from localspec.library.locks import locked, remove_lock, remove_unused_locks, unless_locked
 from localspec.library.manifest import Manifest, SourceFile
 from localspec.library.model import StoredModel
 from localspec.library.paths import check_name, compiled_folder, default_home, home
@@ -151,7 +151,7 @@ class InstalledModels:
                 storage.check_free_space(self.models, needed)
                 facts = {"no_graph": no_graph} if no_graph else source.write_graph(partial, progress, graph)
                 sizes = completeness.sizes_of(partial)
-                digests = {name: storage.digest_of(partial / name, progress) for name in sizes}
+                digests = completeness.digests_of(partial, sizes, f"Checking {model.name}", progress)
                 samples = completeness.samples_of(partial / name for name in sizes)
                 atomic.sync(partial)
                 for name in sizes:
@@ -170,6 +170,14 @@ class InstalledModels:
         """Record that the model's GGUF also lies at `file`, so that it is not hashed again."""
         others = [known for known in model.manifest.source_files if known.path != file.path]
         updated = msgspec.structs.replace(model.manifest, source_files=[*others, file])
+        if updated.dropped:  # here it is again
+            path = Path(file.path)
+            samples = updated.samples | completeness.samples_of([path])
+            digest = updated.digests.get(Path(updated.dropped).name, "")
+            digests = updated.digests | ({path.name: digest} if digest else {})
+            updated = msgspec.structs.replace(
+                updated, weights=file.path, dropped="", samples=samples, digests=digests
+            )
         with storage.storage_errors(self.models):
             updated.write(self.models / model.name)
         return StoredModel(model.name, model.folder, updated, model.draft)
@@ -188,6 +196,7 @@ class InstalledModels:
             freed = storage.reclaimable_bytes(folder) + storage.reclaimable_bytes(compiled)
             shutil.rmtree(compiled, ignore_errors=True)
             atomic.discard(folder)
+            remove_lock(self.models, model.name)
         return freed
 
     def made_bytes(self, folders: Iterable[str] = MADE) -> dict[str, int]:
@@ -206,6 +215,8 @@ class InstalledModels:
                         atomic.discard(path)
                     else:
                         progress.say(f"Another localspec is using `{path.name}`: it stays")
+            for folder in (self.models, self.home / "building"):
+                remove_unused_locks(folder)
         return before - sum(self.made_bytes().values())
 
     def _build(

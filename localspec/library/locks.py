@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localspec.disk import private
@@ -48,3 +48,19 @@ def unless_locked(folder: Path | None, name: str) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
+
+
+def remove_lock(folder: Path, name: str) -> None:
+    """Remove the file of a lock that is held, and will not be needed again; it stays on Windows."""
+    with suppress(OSError):
+        (folder / f".{name}.lock").unlink(missing_ok=True)
+
+
+def remove_unused_locks(folder: Path) -> None:
+    """Remove the lock files in a folder whose names nothing there has, and which no process holds."""
+    for file in folder.glob(".*.lock"):
+        name = file.name.removeprefix(".").removesuffix(".lock")
+        if not (folder / name).exists():
+            with unless_locked(folder, name) as free:
+                if free:
+                    remove_lock(folder, name)

@@ -54,12 +54,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""  # where the files are if not beside the manifest, such as the hub's cache
     weights: str = ""  # the GGUF or Hugging Face folder it was imported from: a name in the folder, or a path
     source_files: list[SourceFile] = []
+    dropped: str = ""  # what `weights` was until only the graph was kept
     no_graph: dict[str, str] = {}  # why OpenVINO cannot read it (`reason`), and for which versions
 
     @property
     def newer(self) -> bool:
         """Whether a newer localspec wrote it, in a format that this version cannot read."""
         return self.format > FORMAT
+
+    @property
+    def keeps_yours(self) -> bool:
+        """Whether what was dropped is a file of the user's, which stays where it is."""
+        return self.source.startswith("file:") and Path(self.dropped).is_absolute()
 
     def comes_from(self, sources: Iterable[Source]) -> bool:
         """Return whether it was downloaded from one of `sources`, at any revision."""

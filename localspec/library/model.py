@@ -61,11 +61,24 @@ class StoredModel:
                 return path
         if not self.folder.is_dir():
             raise UnknownModel(f"`{self.name}` was removed meanwhile", f"Type `localspec pull {self.name}`")
+        if self.manifest.dropped:
+            raise self._dropped_error(engine, formats)
         available = [format for format in FORMATS if self.files_in(format)]
         has = " and ".join(available) or "neither"
         raise UnsupportedModel(
             f"`{engine}` reads {' or '.join(formats)}, `{self.name}` has {has}",
             f"Choose another engine, or give the model's own {formats[-1]} files",
+        )
+
+    def _dropped_error(self, engine: str, formats: Sequence[str]) -> UnsupportedModel:
+        """Return the error for a format that was dropped, with the way to get it again."""
+        about = self.manifest
+        local = about.source.removeprefix("file:") if about.source.startswith("file:") else ""
+        again = f"Give it instead: `{local}`" if local and Path(local).exists() else ""
+        fetched = local or about.name
+        return UnsupportedModel(
+            f"`{engine}` reads {' or '.join(formats)}, which `--drop-source` removed from `{self.name}`",
+            again or f"Get it again: `localspec rm {self.name}`, then `localspec pull {fetched}`",
         )
 
     def kv_bytes_per_token(self) -> int:

@@ -10,6 +10,7 @@ from localspec.disk import given
 from localspec.errors import BadValue
 from localspec.library import storage
 
+HOME = "LOCALSPEC_HOME"  # the variable that names the data folder
 MAX_NAME = 200  # bytes, so that locks and temporary files can have longer names
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -29,7 +30,7 @@ def home() -> Path:
 
     Raises BadValue for one whose path is not UTF-8.
     """
-    chosen = os.environ.get("LOCALSPEC_HOME")
+    chosen = os.environ.get(HOME)
     folder = Path(chosen).expanduser() if chosen else default_home()
     given.check_utf8(folder)
     return folder

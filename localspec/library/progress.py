@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+BYTES = "byte"  # the unit of a step whose count is shown in kB, MB or GB
 
 
 class Progress(Protocol):
-    """Receives the progress of long steps. A new step ends the previous one."""
+    """Receives the progress of long steps; a step within another one counts for itself."""
 
-    def step(self, title: str, total: int | None = None) -> None:
-        """Begin a step of `total` bytes, None if unknown."""
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
+        """Return a step that lasts as long as its `with` block, and whose title is gone afterwards.
 
-    def advance(self, count: int) -> None:
-        """Report that `count` more bytes of the step are done."""
+        `unit` is the singular of what is counted, BYTES or such as "prompt", empty if nothing is. `total` is
+        how many there are, None if unknown.
+        """
+
+    def advance(self, count: int = 1) -> None:
+        """Report that `count` more of the innermost step are done."""
 
     def say(self, line: str) -> None:
         """Show a line that belongs to no step."""
@@ -32,69 +33,14 @@ class Progress(Protocol):
 class Silent:
     """Reports nothing."""
 
-    def step(self, title: str, total: int | None = None) -> None:
-        pass
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
+        return nullcontext()
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int = 1) -> None:
         pass
 
     def say(self, line: str) -> None:
         pass
-
-
-class Terminal:
-    """Reports on stderr: a bar with bytes, speed and time left; without a terminal, one line per step.
-
-    Use it as a context manager, so that the bar is gone before an error is printed.
-    """
-
-    def __init__(self) -> None:
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> Terminal:
-        if sys.stderr.isatty():
-            self._bar = _bar()
-            self._bar.start()
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def step(self, title: str, total: int | None = None) -> None:
-        if self._bar is None:
-            print(title, file=sys.stderr)
-            return
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(title, total=total)
-
-    def advance(self, count: int) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task, count)
-
-    def say(self, line: str) -> None:
-        if self._bar is None:
-            print(line, file=sys.stderr)
-        else:
-            self._bar.console.print(line, markup=False, highlight=False)
-
-
-def _bar() -> Bar:
-    from rich import progress
-    from rich.console import Console
-
-    return progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(bar_width=24),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
 
 
 @contextmanager

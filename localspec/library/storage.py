@@ -7,13 +7,13 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
 from localspec.disk import atomic
 from localspec.errors import StorageError
-from localspec.library.progress import Progress, files_below
+from localspec.library.progress import BYTES, Progress, files_below
 
 CHUNK_BYTES = 1 << 22  # read at a time
 
@@ -83,10 +83,9 @@ def digest_of(path: Path, progress: Progress, title: str = "", *, counted: bool 
 
     With a `title` it is a progress step of its own; with `counted` its bytes advance the current step.
     """
-    if title:
-        progress.step(title, path.stat().st_size)
+    step = progress.step(title, path.stat().st_size, BYTES) if title else nullcontext()
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with step, path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             if title or counted:

@@ -13,7 +13,7 @@ from localspec.library import manifest, storage
 from localspec.library.importing.completeness import outside_weights
 from localspec.library.installed import InstalledModels
 from localspec.library.model import StoredModel
-from localspec.library.progress import Progress
+from localspec.library.progress import BYTES, Progress
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -33,16 +33,16 @@ def problems(model: StoredModel, progress: Progress) -> tuple[int, list[Problem]
     """
     wrong, read, expected = [], 0, _expected(model)
     total = sum(max(storage.size_of(each.file), 0) for each in expected if each.digest)
-    progress.step(f"Checking {model.name}", total)
-    for file, size, digest, sample in expected:
-        if what := _wrong_size(file, size):
-            wrong.append(Problem(file, what))
-        elif digest:
-            read += 1
-            if what := _wrong_digest(file, digest, progress):
+    with progress.step(f"Checking {model.name}", total, BYTES):
+        for file, size, digest, sample in expected:
+            if what := _wrong_size(file, size):
                 wrong.append(Problem(file, what))
-        elif sample and (what := _wrong_sample(file, sample)):
-            wrong.append(Problem(file, what))
+            elif digest:
+                read += 1
+                if what := _wrong_digest(file, digest, progress):
+                    wrong.append(Problem(file, what))
+            elif sample and (what := _wrong_sample(file, sample)):
+                wrong.append(Problem(file, what))
     return read, wrong
 
 

@@ -67,8 +67,8 @@ def race(runners: Mapping[LoadSpec, float | None], progress: Progress) -> Verdic
         undecided = known.get("undecided", 0)
         if (reason := _not_worthwhile(list(runners), undecided)) is not None:
             return Verdict(first, reason)
-        progress.step("Measuring which engine is faster")
-        known = fresh = _hold(list(runners))
+        with progress.step("Measuring which engine is faster"):
+            known = fresh = _hold(list(runners))
         for line in fresh["said"]:
             progress.say(line)
         decided = "costs" in fresh and not fresh["disturbed"]

@@ -38,10 +38,11 @@ def add(name: str, **results: Any) -> None:
     file = _file(name)
     with suppress(OSError, Timeout):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_name(f".{file.name}.lock"), timeout=PATIENCE):
+        with FileLock(file.with_name(LOCK), timeout=PATIENCE):
             records.write(file, records.read(file) | results)
 
 
+LOCK = ".lock"  # one for all files, each of which is written in milliseconds
 PATIENCE = 5.0  # seconds to wait for another process that writes the same results
 
 

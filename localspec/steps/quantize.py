@@ -101,13 +101,14 @@ class Quantize(BuildStep):
         return max(speedups, key=lambda bits: speedups[bits])
 
     def _quantized(self, model: Any, bits: int) -> Any:
-        self._context.step(f"Quantizing weights to {bits} bits")
-        return compress(
-            model,
-            bits,
-            group=self._group,
-            ratio=self._ratio,
-            method=self._method,
-            zero=self._zero,
-            texts=[] if self._method == PLAIN else self._context.target_texts()[:CALIBRATION_TEXTS],
-        )
+        texts = [] if self._method == PLAIN else self._context.target_texts()[:CALIBRATION_TEXTS]
+        with self._context.step(f"Quantizing weights to {bits} bits"):
+            return compress(
+                model,
+                bits,
+                group=self._group,
+                ratio=self._ratio,
+                method=self._method,
+                zero=self._zero,
+                texts=texts,
+            )

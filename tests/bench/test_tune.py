@@ -12,8 +12,9 @@ import pytest
 import models
 from localspec.bench import suites
 from localspec.bench.tuning import candidates
-from localspec.bench.tuning.candidates import Candidate
-from localspec.bench.tuning.tuner import Tuner
+from localspec.bench.tuning.candidates import Candidate, Pair
+from localspec.bench.tuning.tuner import Tuner, Tuning
+from localspec.drafting.time_limit import TimeLimit
 from localspec.library import Library, Silent, StoredModel
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
@@ -142,6 +143,47 @@ def test_the_search_ends_at_its_deadline(tuner: Callable[..., Tuner]) -> None:
     assert tuning.finished
     assert tuning.winner is None
     assert all(not one.pairs for one in tuning.candidates)
+
+
+@pytest.mark.parametrize(("loading", "answers"), [(0.0, 1.0), (20.0, 4.0), (40.0, 2.0), (5.0, 30.0)])
+def test_a_search_keeps_to_its_time(
+    tuner: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch, loading: float, answers: float
+) -> None:
+    seconds, now, loaded = 600.0, [0.0], [Choice(draft="none yet")]
+    made = tuner({"suffix & fixed:tokens=4": 0.5, "ngram": 0.8})
+    pair = made._pair
+    limit = TimeLimit(seconds, clock=lambda: now[0])
+    now[0] += loading
+
+    def taking_long(candidate: Candidate, prompt: suites.Prompt, **options: bool) -> Pair | None:
+        with limit.measured("loading"):
+            now[0] += loading * (candidate.choice != loaded[0])
+        with limit.measured("pair"):
+            now[0] += answers
+        loaded[0] = candidate.choice
+        monkeypatch.setattr(made, "_loaded", (candidate.choice, None))
+        return pair(candidate, prompt, **options)
+
+    monkeypatch.setattr(made, "_limit", limit)
+    monkeypatch.setattr(made, "_pair", taking_long)
+    tuning = made.run()
+    assert tuning.finished
+    assert now[0] <= seconds * 1.1
+    assert (tuning.winner is None) == bool(tuning.unconfirmed)
+    if answers == 30.0:  # twelve pairs of the confirmation do not fit
+        assert [one.pairs != {} for one in tuning.unconfirmed]
+        assert "The time was too short to confirm" in tuning.advice[-1]
+
+
+def test_what_the_time_was_too_short_for_removes_no_earlier_winner(
+    tuner: Callable[..., Tuner], home: Path
+) -> None:
+    tuned.keep(model_of(home), {"draft": "ngram"}, 1.5)
+    made = tuner({})
+    made.keep(Tuning([], None, None, [], finished=True, unconfirmed=[Candidate(Choice(draft="suffix"))]))
+    assert tuned.read(model_of(home)) is not None
+    made.keep(Tuning([], None, None, [], finished=True))
+    assert tuned.read(model_of(home)) is None
 
 
 def test_a_tuning_is_for_one_machine_and_one_version(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

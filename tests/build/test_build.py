@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ class Recorded(Silent):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def step(self, title: str, total: int | None = None) -> None:
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
         self.lines.append(title)
+        return nullcontext()
 
     def say(self, line: str) -> None:
         self.lines.append(line)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import MODEL, SECONDS, Localspec, Ran, Terminal
@@ -39,7 +40,7 @@ def fresh(tmp_path: Path) -> Localspec:
 def terminal() -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(localspec: Localspec, *arguments: str, **more: str) -> Terminal:
+    def start(localspec: Localspec, *arguments: str, **more: Any) -> Terminal:
         opened.append(Terminal(localspec, *arguments, **more))
         return opened[-1]
 

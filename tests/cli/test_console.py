@@ -103,7 +103,8 @@ def test_nothing_hidden_is_printed_for_people(
     console.say_parts([(EVIL, console.CYAN)])
     console.show(LocalspecError(EVIL, EVIL))
     progress.Terminal().say(EVIL)
-    progress.Terminal().step(EVIL)
+    with progress.Terminal().step(EVIL):
+        pass
     console.print_text(EVIL)
     console.print_parts([(EVIL, colour)])
     shown = terminal.getvalue() + capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ class RecordedProgress:
         self.lines: list[str] = []
         self.bytes = 0
 
-    def step(self, title: str, total: int | None = None) -> None:
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
         self.steps.append(title)
+        return nullcontext()
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int = 1) -> None:
         self.bytes += count
 
     def say(self, line: str) -> None:

@@ -1,46 +1,14 @@
+"""The growth of folders, while other code fills them."""
+
 from __future__ import annotations
 
-import io
 import shutil
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from localspec.library.progress import Terminal, folder_bytes, report_growth
-
-
-def test_one_line_per_step_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with Terminal() as progress:
-        progress.step("Downloading m", 10)
-        progress.advance(5)
-        progress.say("the first source is away")
-    found = capsys.readouterr()
-    assert found.err == "Downloading m\nthe first source is away\n"
-    assert found.out == ""
-
-
-def test_a_terminal_gets_a_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Screen(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    screen = Screen()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    with Terminal() as progress:
-        progress.step("Downloading m", 2000)
-        progress.advance(1500)
-        progress.step("Checking [b]m", 4000)
-        progress.advance(1000)
-        progress.say("a [word]")
-    assert "Downloading m" in screen.getvalue()
-    assert "1.0/4.0 kB" in screen.getvalue()
-    assert "a [word]" in screen.getvalue()
+from localspec.library.progress import folder_bytes, report_growth
 
 
 def test_growth_is_what_was_added(tmp_path: Path, said: Any) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from time import monotonic
 
@@ -45,8 +46,15 @@ class HealingContext:
     def say(self, line: str) -> None:
         print(f"{monotonic() - self._started:6.0f} s  {line}", flush=True)
 
-    def step(self, title: str, total: int | None = None) -> None:
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
         self.say(title)
+        return nullcontext()
+
+    def advance(self, count: int = 1) -> None:
+        pass
+
+    def write_target_texts(self) -> None:
+        pass
 
     def weights(self, of: str) -> Path:
         return self._files[of]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import tiny
 import torch
 
 from localspec.drafting.build_step import TargetText
+from localspec.drafting.time_limit import TimeLimit
 from localspec.formats.huggingface import loading, torch_devices
 from localspec.steps.heal import distil as distil_module
 from localspec.steps.heal import texts as texts_module
@@ -20,6 +22,19 @@ from localspec.steps.heal.texts import write_texts
 pytestmark = pytest.mark.engines
 
 CPU = torch.device("cpu")
+
+
+class Listening:
+    """Adds what it is told to a list, and counts seconds."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines, self.seconds = lines, 0
+
+    def say(self, line: str) -> None:
+        self._lines.append(line)
+
+    def advance(self, count: int = 1) -> None:
+        self.seconds += count
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,13 +93,57 @@ def test_writing_ends_in_time(teacher: Any) -> None:
     assert list(write_texts(teacher, [([3], [4])], [95], seconds=0, max_texts=9, batch=4, seed=0)) == []
 
 
+def test_a_batch_that_would_end_too_late_does_not_begin(
+    teacher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, given = [0.0], []
+
+    def generate(model: Any, prompts: Any, stops: Any, options: dict[str, Any]) -> list[list[int]]:
+        now[0] += 20.0
+        given.append(options["max_time"])
+        return [[7] * 12 for _ in prompts]
+
+    monkeypatch.setattr(texts_module, "TimeLimit", lambda seconds: TimeLimit(seconds, clock=lambda: now[0]))
+    monkeypatch.setattr(texts_module, "_generate_batch", generate)
+    found = list(
+        write_texts(teacher, [], [95], prompts=[[3]] * 99, seconds=70, max_texts=99, batch=1, seed=0)
+    )
+    assert len(found) == 3
+    assert now[0] == 60.0
+    assert given == [70.0, 50.0, 30.0]  # a generation that takes longer is cut
+
+
+def test_a_step_that_would_end_too_late_does_not_begin(
+    gguf: Path, teacher: Any, texts: list[TargetText], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, real = [0.0], distil_module._logits
+
+    def slow(model: Any, batch: Any) -> Any:
+        now[0] += len(batch.tokens)
+        return real(model, batch)
+
+    limit = functools.partial(TimeLimit, clock=lambda: now[0])
+    monkeypatch.setattr(distil_module, "TimeLimit", limit)
+    monkeypatch.setattr(distil_module, "_logits", slow)
+    plan, listening = TrainingPlan(seconds=200, rate=1e-3, batch=8), Listening([])
+    result = distil(teacher, learner(gguf), texts[8:], texts[:8], plan, tmp_path / "state.pt", listening)
+    assert result.steps > 1
+    assert now[0] <= 200
+    assert 0 < listening.seconds <= 200
+    began, short = now[0], TrainingPlan(seconds=20, rate=1e-3, batch=8)
+    result = distil(teacher, learner(gguf), texts[8:], texts[:8], short, tmp_path / "other.pt", listening)
+    assert result.steps == 0  # one would not end in time
+    assert now[0] - began <= 22
+
+
 def test_a_draft_learns_from_its_target(
     gguf: Path, teacher: Any, texts: list[TargetText], tmp_path: Path
 ) -> None:
-    draft, lines = learner(gguf), []
+    draft = learner(gguf)
+    lines: list[str] = []
     frozen = {name: value.clone() for name, value in draft.state_dict().items() if ".layers." not in name}
     plan = TrainingPlan(seconds=1e9, steps=60, rate=3e-3, batch=8)
-    result = distil(teacher, draft, texts[8:], texts[:8], plan, tmp_path / "state.pt", lines.append)
+    result = distil(teacher, draft, texts[8:], texts[:8], plan, tmp_path / "state.pt", Listening(lines))
     assert result.after > result.before + 0.05
     assert acceptance(draft, texts[:8]) == pytest.approx(result.after)  # the best values are in it
     assert all(torch.equal(draft.state_dict()[name], value) for name, value in frozen.items())
@@ -97,7 +156,7 @@ def test_a_harmful_training_leaves_the_draft_unchanged(
     draft = learner(gguf)
     before = {name: value.clone() for name, value in draft.state_dict().items()}
     plan = TrainingPlan(seconds=1e9, steps=6, rate=10.0, batch=8)
-    result = distil(teacher, draft, texts[8:], texts[:8], plan, tmp_path / "state.pt", lambda line: None)
+    result = distil(teacher, draft, texts[8:], texts[:8], plan, tmp_path / "state.pt", Listening([]))
     assert result.after == result.before
     assert all(torch.equal(draft.state_dict()[name], value) for name, value in before.items())
 
@@ -118,10 +177,10 @@ def test_a_killed_training_resumes(
     with monkeypatch.context() as patch:
         patch.setattr(distil_module, "acceptance", killed)
         with pytest.raises(KeyboardInterrupt):
-            distil(teacher, learner(gguf), texts[8:], texts[:8], plan, state, lambda line: None)
+            distil(teacher, learner(gguf), texts[8:], texts[:8], plan, state, Listening([]))
     steps = torch.load(state, weights_only=True)["counters"][1]
     lines: list[str] = []
-    result = distil(teacher, learner(gguf), texts[8:], texts[:8], plan, state, lines.append)
+    result = distil(teacher, learner(gguf), texts[8:], texts[:8], plan, state, Listening(lines))
     assert lines[0] == f"Resuming after {steps} steps"
     assert result.steps > steps
     assert not list(tmp_path.glob("*.partial"))
@@ -140,7 +199,9 @@ def test_a_full_gpu_gets_smaller_batches_with_a_message(
     monkeypatch.setattr(distil_module, "_logits", full)
     lines: list[str] = []
     plan = TrainingPlan(seconds=1e9, steps=3, rate=1e-3, batch=8)
-    result = distil(teacher, learner(gguf), texts[8:], texts[:8], plan, tmp_path / "state.pt", lines.append)
+    result = distil(
+        teacher, learner(gguf), texts[8:], texts[:8], plan, tmp_path / "state.pt", Listening(lines)
+    )
     assert [line for line in lines if "GPU memory" in line] == [
         "Out of GPU memory; continuing with 4 texts at a time",
         "Out of GPU memory; continuing with 2 texts at a time",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,12 @@ class FakeContext:
     def say(self, line: str) -> None:
         self.lines.append(line)
 
-    def step(self, title: str, total: int | None = None) -> None:
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
         self.lines.append(title)
+        return nullcontext()
+
+    def advance(self, count: int = 1) -> None:
+        pass
 
     def weights(self, of: str) -> Path:
         assert self._weights is not None

@@ -9,8 +9,7 @@ measurements, with an interval above 1, and write the same texts; otherwise the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from time import monotonic
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from localspec import devices
@@ -27,6 +26,7 @@ from localspec.bench.tuning.candidates import (
     joined,
 )
 from localspec.core.parity import ROUNDED, first_difference
+from localspec.drafting.time_limit import TimeLimit
 from localspec.errors import LocalspecError
 from localspec.library import Library, Progress, StoredModel
 from localspec.runtime.choice import Choice
@@ -36,17 +36,23 @@ from localspec.state import tuned
 FIRST_PROMPTS = 2  # of a candidate in the first round of halving
 MIN_CONFIRMING_PAIRS = 12  # of the winner
 CONFIRMING_SHARE = 0.4  # of the time
+SEARCH, DRAFTS = 1 - CONFIRMING_SHARE, (1 - CONFIRMING_SHARE) / 2  # shares of it at whose end they end
+LOADING, PAIR = "loading", "pair"  # kinds of work
 
 
 @dataclass(slots=True)
 class Tuning:
-    """The result of a search; `winner` is None when the default stays."""
+    """The result of a search; `winner` is None when the default stays.
+
+    `unconfirmed` are the finalists that the time was too short for.
+    """
 
     candidates: list[Candidate]
     winner: Candidate | None
     speedup: Ratio | None
     advice: list[str]
     finished: bool
+    unconfirmed: list[Candidate] = field(default_factory=list)
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -84,9 +90,9 @@ class Tuner:
         self._progress = progress
         self._tokens = tokens
         self._prompts = list(prompts)
-        self._deadline = monotonic() + seconds
-        self._search_deadline = monotonic() + seconds * (1 - CONFIRMING_SHARE)
-        self._default = LocalspecBackend("default", Runtime.load(name, Choice(), library, progress))
+        self._limit = TimeLimit(seconds)
+        with progress.step(f"Loading {name}"):
+            self._default = LocalspecBackend("default", Runtime.load(name, Choice(), library, progress))
         self.model: StoredModel = self._default.runtime.model
         self._log = PairLog(tuned.log(self.model))
         self._loaded: tuple[Choice, LocalspecBackend] | None = None
@@ -96,23 +102,27 @@ class Tuner:
         engines = engine_candidates(self._default.runtime)
         drafts = draft_candidates(self._default.runtime, self._library)
         candidates = [*engines, *drafts]
-        winner, gain, finished = None, None, False
+        tuning = Tuning(candidates, None, None, self._advice(), finished=False)
         try:
             for candidate in self._finalists(engines, drafts, candidates):
-                gain = self._confirm(candidate)
-                if gain is not None:
-                    winner = candidate
+                if not self._fits(candidate, MIN_CONFIRMING_PAIRS):
+                    tuning.unconfirmed.append(candidate)
+                elif gain := self._confirm(candidate):
+                    tuning.winner, tuning.speedup = candidate, gain
                     break
-            finished = True
+            tuning.finished = True
         except KeyboardInterrupt:
             pass
-        return Tuning(candidates, winner, gain if winner else None, self._advice(), finished)
+        if tuning.unconfirmed and tuning.winner is None:
+            names = ", ".join(candidate.name for candidate in tuning.unconfirmed)
+            tuning.advice.append(f"The time was too short to confirm {names}: give `--minutes` more")
+        return tuning
 
     def keep(self, tuning: Tuning) -> None:
         """Save the winner for `chat`, or remove an earlier one that was not confirmed."""
         if tuning.winner is not None and tuning.speedup is not None:
             tuned.keep(self.model, asdict(tuning.winner.choice), tuning.speedup.value)
-        elif tuning.finished:
+        elif tuning.finished and not tuning.unconfirmed:
             tuned.keep(self.model, None, None)
 
     def _finalists(
@@ -122,62 +132,72 @@ class Tuner:
 
         The joined candidate is added to `candidates`.
         """
-        start = monotonic()
-        best_draft = self._halve(drafts, start + (self._search_deadline - start) / 2)
-        best_engine = self._halve(engines, self._search_deadline)
+        best_draft = self._halve(drafts, DRAFTS)
+        best_engine = self._halve(engines, SEARCH)
         faster = [best for best in (best_engine, best_draft) if best and best.speedup.value > 1]
         if len(faster) == 2:
             both = joined(faster[0], faster[1])
             candidates.append(both)
             faster.append(both)
-            self._measure(both, FIRST_PROMPTS * 2, self._deadline)
+            self._measure(both, FIRST_PROMPTS * 2, SEARCH)
         measured = [candidate for candidate in faster if candidate.pairs]
         return sorted(measured, key=lambda candidate: -candidate.speedup.value)
 
-    def _halve(self, candidates: list[Candidate], deadline: float) -> Candidate | None:
-        """Return the best by successive halving until a deadline, None if none could be measured."""
+    def _halve(self, candidates: list[Candidate], share: float) -> Candidate | None:
+        """Return the best by successive halving in a `share` of the time, None if none could be measured."""
         remaining, count = list(candidates), FIRST_PROMPTS
         while remaining:
             for candidate in remaining:
-                self._measure(candidate, count, deadline)
+                self._measure(candidate, count, share)
             remaining = [each for each in remaining if each.pairs and each.rejected is None]
             remaining.sort(key=lambda candidate: -candidate.speedup.value)
-            if len(remaining) <= 1 or count >= len(self._prompts) or monotonic() > deadline:
+            if len(remaining) <= 1 or count >= len(self._prompts) or not self._limit.left(share):
                 break
             remaining = remaining[: max(len(remaining) // 2, 1)]
             count = min(2 * count, len(self._prompts))
         return remaining[0] if remaining else None
 
-    def _measure(self, candidate: Candidate, count: int, deadline: float) -> None:
-        """Measure a candidate on the first `count` prompts that it has no pair for, until a deadline."""
-        for prompt in self._prompts[:count]:
-            if candidate.rejected or prompt.name in candidate.pairs:
-                continue
-            known = self._log.get(candidate, prompt.name)
-            if known is None and monotonic() > deadline:
-                return
-            self._progress.step(f"{candidate.name}: {prompt.name}")
-            pair = known or self._pair(candidate, prompt)
-            if pair is not None:
-                candidate.pairs[prompt.name] = [pair]
-                self._log.add(candidate, prompt.name, pair)
+    def _measure(self, candidate: Candidate, count: int, share: float) -> None:
+        """Measure a candidate on those of the first `count` prompts without a pair, while time is left."""
+        missing = [prompt for prompt in self._prompts[:count] if prompt.name not in candidate.pairs]
+        kept = any(self._log.get(candidate, prompt.name) for prompt in missing)
+        if not missing or not (kept or self._fits(candidate, 1, share)):
+            return
+        with self._progress.step(f"Measuring {candidate.name}", len(missing), "prompt"):
+            for prompt in missing:
+                known = self._log.get(candidate, prompt.name)
+                if candidate.rejected or (known is None and not self._fits(candidate, 1, share)):
+                    return
+                pair = known or self._pair(candidate, prompt)
+                self._progress.advance()
+                if pair is not None:
+                    candidate.pairs[prompt.name] = [pair]
+                    self._log.add(candidate, prompt.name, pair)
+
+    def _fits(self, candidate: Candidate, pairs: int, share: float = 1.0) -> bool:
+        """Return whether so many pairs of a candidate are likely to be measured in a `share` of the time."""
+        loaded = self._loaded is not None and self._loaded[0] == candidate.choice
+        loading = 0.0 if loaded else self._limit.longest(LOADING)
+        return self._limit.fits(loading + pairs * self._limit.longest(PAIR), share)
 
     def _confirm(self, candidate: Candidate) -> Ratio | None:
         """Measure a candidate again on all prompts; return its speed-up, or None if it is not confirmed."""
         pairs: dict[str, list[Pair]] = {}
-        count = 0
-        while count < MIN_CONFIRMING_PAIRS or (
-            monotonic() < self._deadline and count < 3 * len(self._prompts)
-        ):
-            prompt = self._prompts[count % len(self._prompts)]
-            self._progress.step(f"Confirming {candidate.name}: {prompt.name}")
-            pair = self._pair(candidate, prompt, swapped=bool(count % 2))
-            if pair is None:
-                return None
-            pairs.setdefault(prompt.name, []).append(pair)
-            count += 1
-            if count >= MIN_CONFIRMING_PAIRS and speedup(list(pairs.values())).high < 1:
-                break
+        most = max(3 * len(self._prompts), MIN_CONFIRMING_PAIRS)
+        with self._progress.step(f"Confirming {candidate.name}", most, "pair"):
+            for count in range(most):
+                if not self._fits(candidate, 1):
+                    break
+                prompt = self._prompts[count % len(self._prompts)]
+                pair = self._pair(candidate, prompt, swapped=bool(count % 2))
+                if pair is None:
+                    return None
+                pairs.setdefault(prompt.name, []).append(pair)
+                self._progress.advance()
+                if count + 1 >= MIN_CONFIRMING_PAIRS and speedup(list(pairs.values())).high < 1:
+                    break
+        if sum(map(len, pairs.values())) < MIN_CONFIRMING_PAIRS:
+            return None
         gain = speedup(list(pairs.values()))
         return gain if gain.low > 1 else None
 
@@ -185,10 +205,12 @@ class Tuner:
         """Return seconds per token of the default and a candidate, None if that is rejected."""
         default = self._default
         try:
-            backend = self._load(candidate.choice)
+            with self._limit.measured(LOADING):
+                backend = self._load(candidate.choice)
             ids = encoded(self.model, prompt.turns[:1], [], prompt.system)
             order = [default, backend][:: -1 if swapped else 1]
-            answers = {id(each): each.answer(ids, self._tokens, fresh=True) for each in order}
+            with self._limit.measured(PAIR):
+                answers = {id(each): each.answer(ids, self._tokens, fresh=True) for each in order}
         except LocalspecError as error:
             candidate.rejected = error.message
             return None

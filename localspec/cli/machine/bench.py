@@ -93,10 +93,15 @@ class BenchOptions:
         """Return whether the report goes to stdout as JSON."""
         return str(self.as_json) == "-"
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that the report is written to."""
+        return [path for path in (None if self.prints_json else self.as_json, self.html) if path]
+
     def check_places(self) -> None:
         """Raise BadValue if the folder of an output file does not exist."""
-        for path in (None if self.prints_json else self.as_json, self.html):
-            if path and not path.absolute().parent.is_dir():
+        for path in self.files:
+            if not path.absolute().parent.is_dir():
                 raise BadValue(f"No such folder: `{path.absolute().parent}`", "Make it first")
 
 
@@ -117,7 +122,7 @@ def bench(given: BenchOptions) -> None:
     if given.prints_json:
         console.print_json(report, indent=1)
         return
-    console.print_text(format_table(report))
+    console.print_text(format_table(report, given.files))
     if before is not None:
         console.print_text("\n" + comparison.format_comparison(before, report))
     if not report["finished"]:
@@ -145,7 +150,7 @@ def measure(given: BenchOptions, choice: Choice, prompts: list[Prompt]) -> dict[
                 engine,
                 tokens=given.tokens,
                 repeat=given.repeat,
-                step=progress.step,
+                progress=progress,
             )
             measured.failed |= loaded.absent
             facts = {

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from localspec.bench.wording import counted, parities
 
-def format_table(report: dict[str, Any]) -> str:
-    """Return the report as lines: a row for each backend, then one for each of its classes."""
+
+def format_table(report: dict[str, Any], written: Sequence[Path] = ()) -> str:
+    """Return the report as lines: a row for each backend, then one for each of its classes.
+
+    Then come the comparison of the texts, what was left out, and the files that were `written`.
+    """
     head = f"{report['model']['name']} ({report['model']['precision']}) on {report['engine']['spec']}"
+    prompts, times = report["options"]["prompts"], report["options"]["repeat"]
     lines = [
-        f"{head}, {report['options']['prompts']} prompts x {report['options']['repeat']}",
+        f"{head}, {counted(prompts, 'prompt')}, {counted(times, 'repetition')}",
         "",
         f"{'':<34} {'prompt/s':>9} {'tokens/s':>9} {'speed-up':>9} {'interval':>13}"
         f" {'per pass':>8} {'accepted':>8}",
@@ -27,6 +35,8 @@ def format_table(report: dict[str, Any]) -> str:
             lines.append(f"{backend['name']:<34} {backend['failed']}")
     lines += [f"{name:<34} {reason}" for name, reason in report["absent"].items()]
     lines += [f"skipped: {line}" for line in report["skipped"]]
+    lines += ["", *(f"parity of {name}: {text}" for name, text in parities(report).items())]
+    lines += [f"wrote {path}" for path in written]
     return "\n".join(lines)
 
 

@@ -15,8 +15,8 @@ HELP = """Check this machine, and a model with its draft on it.
 Without MODEL the command prints versions and devices, and looks for faults of the installation and the
 library. With one it also loads the model and checks that rewinds are exact, that the draft does not change
 the text, and that the device agrees with the CPU; it measures what a pass costs and whether the draft pays.
-The results are kept, and `--draft auto` uses them. The end is `OK`, or a line on each thing that is wrong and
-what to do; then the exit code is 1."""
+The results are kept, and `--draft auto` uses them; of a file that is not in the library nothing is kept. The
+end is `OK`, or a line on each thing that is wrong and what to do; then the exit code is 1."""
 EPILOG = """Examples:
 
   localspec doctor smollm2-135m
@@ -40,6 +40,7 @@ def doctor(
     from localspec.cli.progress import Terminal
     from localspec.doctor import check_machine, check_model, faults
     from localspec.library import Library
+    from localspec.library.importing.visit import visited
     from localspec.runtime.choice import Choice
 
     library = Library()
@@ -48,8 +49,9 @@ def doctor(
     if model is not None:
         choice = Choice(engine, draft, device=device, threads=threads)
         choice.check()
-        with Terminal() as progress:
-            values["model"] = check_model(model, choice, library, progress)
+        with Terminal() as progress, visited(library, model) as own:
+            record = check_model(model, choice, own, progress)
+        values["model"] = record if own is library else record | {"model": model}
         findings += faults(values["model"])
     values["findings"] = [finding._asdict() for finding in findings]
     if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from localspec.bench.wording import counted
 from localspec.cli import completion, console, options
 
 HELP = """Find the parts that answer fastest on this machine, and let `localspec chat` use them.
@@ -19,7 +20,7 @@ EPILOG = "Example: localspec tune qwen2.5-coder-1.5b --minutes 10"
 
 def tune(
     model: Annotated[str, typer.Argument(help="Model to tune.", autocompletion=completion.models)],
-    minutes: Annotated[float, typer.Option(min=0.1, help="Approximate duration.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Duration, kept within a tenth.")] = 10.0,
     suite: options.Suites = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -53,10 +54,13 @@ def format_tuning(model: str, values: dict[str, Any]) -> str:
     lines = ["speed-up over the default, on a few prompts"]
     for candidate in sorted(measured, key=lambda candidate: -candidate["speedup"]["value"]):
         ratio = candidate["speedup"]
-        lines.append(f"  {ratio['value']:5.2f}  {candidate['options']}  ({ratio['prompts']} prompts)")
+        lines.append(
+            f"  {ratio['value']:5.2f}  {candidate['options']}  ({counted(ratio['prompts'], 'prompt')})"
+        )
     lines += [f"  out    {candidate['options']}: {candidate['rejected']}" for candidate in rejected]
     if len(others) > len(measured):
-        lines.append(f"  {len(others) - len(measured)} candidates were not reached")
+        left = len(others) - len(measured)
+        lines.append(f"  {counted(left, 'candidate')} {'was' if left == 1 else 'were'} not reached")
     lines += ["", *format_winner(values["winner"], values["speedup"])]
     advice = [*values["advice"], next_command(model, values)]
     return "\n".join(lines + [f"hint: {line}" for line in advice])

@@ -9,13 +9,15 @@ import typer
 
 from localspec.cli import console, options
 from localspec.cli.models.listing import model_row
+from localspec.cli.models.pull import without_source
 from localspec.cli.sizes import format_bytes
 from localspec.disk import given
 
 HELP = """Add a GGUF file, an OpenVINO folder or a Hugging Face folder to the library.
 
 The files stay where they are and are used from there, unless you give `--copy`. GGUF files and Hugging Face
-folders of the families that localspec knows get an OpenVINO graph."""
+folders of the families that localspec knows get an OpenVINO graph. With `--drop-source` the library needs
+nothing but that graph: you may delete the file."""
 EPILOG = "Example: localspec import model.gguf --name coder"
 
 
@@ -23,6 +25,9 @@ def import_model(
     path: Annotated[Path, typer.Argument(help="A .gguf file, or a folder.")],
     name: Annotated[str, typer.Option(help="Name in the library.")],
     copy: Annotated[bool, typer.Option("--copy", help="Copy the files into the library.")] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop-source", help="Keep only the OpenVINO graph in the library.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Add the model and print its formats and sizes."""
@@ -33,6 +38,8 @@ def import_model(
     library = Library()
     with Terminal() as progress:
         model = add_local(library, given.path_of(path), name, progress, copy=copy)
+        if drop:
+            model = without_source(library, model, progress)
     row = model_row(model, library)
     if as_json:
         console.print_json(row)

@@ -20,7 +20,8 @@ HELP = """Download a model, unless it is in the library.
 An OpenVINO graph is preferred, then a GGUF file, then safetensors, which are converted. The command shows the
 size of the download, and of all that is made from it, before it starts, and resumes an interrupted one.
 Downloads go to the cache that all Hugging Face tools share, and HF_HOME, HF_ENDPOINT, HF_TOKEN and
-HF_HUB_OFFLINE apply."""
+HF_HUB_OFFLINE apply. With `--drop-source`, also for a model that is there already, only the OpenVINO graph is
+kept once it has been checked, and the file that it was made from is deleted."""
 EPILOG = """Examples:
 
   localspec pull qwen3-8b --with-draft
@@ -48,12 +49,13 @@ def pull(
     offline: Annotated[
         bool, typer.Option("--offline", help="Use cached files only, without network.")
     ] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop-source", help="Keep only the OpenVINO graph, not what it was made from.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the downloaded models as JSON.")] = False,
 ) -> None:
     """Download the models and print their folders."""
-    for name, value, choices in (("--precision", precision, PRECISIONS), ("--format", format, FORMATS)):
-        if value is not None and value not in choices:
-            raise BadValue(f"`{name}` is `{value}`", f"It takes {', '.join(choices)}")
+    check_options(precision, format, drop)
     from localspec.cli.progress import Terminal
     from localspec.library import Library, catalogue
 
@@ -68,11 +70,22 @@ def pull(
         pulled = [download(library, model, progress, precision, format)]
         if draft:
             pulled.append(download(library, draft, progress, None, None))
+        if drop:
+            pulled = [without_source(library, each, progress) for each in pulled]
     if as_json:
         console.print_json([model_values(each) for each in pulled])
         return
     for each in pulled:
         console.print_text(f"{each.name}  {each.folder}")
+
+
+def check_options(precision: str | None, format: str | None, drop: bool) -> None:
+    """Raise BadValue for a precision or a format that does not exist, and for options that contradict."""
+    for name, value, choices in (("--precision", precision, PRECISIONS), ("--format", format, FORMATS)):
+        if value is not None and value not in choices:
+            raise BadValue(f"`{name}` is `{value}`", f"It takes {', '.join(choices)}")
+    if drop and format not in (None, "openvino"):
+        raise BadValue(f"`--format {format}` makes no graph, `--drop-source` keeps only that", "Give one")
 
 
 def download(
@@ -100,6 +113,16 @@ def download(
         progress.say("; ".join(parts))
 
     return library.pull(name, progress, precision, format, on_size)
+
+
+def without_source(library: Library, model: StoredModel, progress: Progress) -> StoredModel:
+    """Return a model of which only the OpenVINO graph is kept, and say what that frees."""
+    from localspec.library.importing.drop_source import drop_source
+
+    kept, freed = drop_source(library, library.add_graph(model, progress, "required"), progress)
+    place = f"; `{kept.manifest.dropped}` is yours and stays" if kept.manifest.keeps_yours else ""
+    progress.say(f"`{kept.name}` is its OpenVINO graph alone: {format_bytes(freed)} freed{place}")
+    return kept
 
 
 def model_values(model: StoredModel) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from localspec.cli import completion, console, options
 from localspec.cli.drafts.format_card import card_lines, class_lines
 from localspec.cli.sizes import format_bytes
+from localspec.disk import given
 from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, nearest
 
 if TYPE_CHECKING:
@@ -18,7 +20,18 @@ HELP = """Show a model of the library: its files, checksums, source and drafts.
 
 For a model that was built here, the card is shown too: what was pruned, its cost, its agreement with the
 target, and what a draft gains."""
-FACTS = ("folder", "source", "revision", "precision", "weights", "architecture", "context", "draft", "target")
+FACTS = (
+    "folder",
+    "source",
+    "revision",
+    "precision",
+    "weights",
+    "architecture",
+    "context",
+    "draft",
+    "target",
+    "dropped",
+)
 EPILOG = "Example: localspec show smollm2-135m --json"
 
 
@@ -59,6 +72,8 @@ def missing_error(library: Library, name: str) -> LocalspecError:
                 return model.manifest.newer_error()
             return BrokenModel(f"`{name}` is incomplete", f"See which files: localspec verify {name}")
     message = f"`{name}` is not in the library"
+    if given.exists(name):
+        return UnknownModel(message, f"Add it: localspec import {shlex.quote(name)} --name NAME")
     if catalogue.parse_name(name):
         return UnknownModel(message, f"Download it: localspec pull {name}")
     return UnknownModel(message, nearest(name, [model.name for model in known], "localspec list"))
@@ -98,6 +113,7 @@ def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
         "draft": model.draft,
         "drafts": [draft.name for draft in library.drafts_for(model)],
         "target": manifest.target or None,
+        "dropped": manifest.dropped or None,
         "card": card(model) or None,
         "history": manifest.history,
         "created": manifest.created,

@@ -6,6 +6,7 @@ Inputs: input_ids, attention_mask, position_ids [batch, tokens] and beam_idx [ba
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,8 +40,11 @@ class Graph:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Node] = {}
         self.linear = Linear()
 
-    def model(self) -> Any:
-        """Return the openvino.Model; raises BrokenModel if a tensor is missing."""
+    def model(self, on_layer: Callable[[], None] = lambda: None) -> Any:
+        """Return the openvino.Model; raises BrokenModel if a tensor is missing.
+
+        `on_layer` is called after each layer.
+        """
         import openvino as ov
 
         table = self.weights.table("token_embd")
@@ -51,6 +55,7 @@ class Graph:
         self._add_shared()
         for layer in range(self.shape.layers):
             x = self._layer(x, f"blk.{layer}.")
+            on_layer()
         x = self._norm(x, "output_norm.weight")
         head = table if self.shape.tied else self.weights.matrix("output")
         logits = self._scaled(self.linear.product(x, head), self.shape.logit_scale)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,8 +30,11 @@ from localspec.formats.model_file import open_weights
 class Steps(Protocol):
     """Receives the progress of a conversion."""
 
-    def step(self, title: str, total: int | None = None) -> None:
-        """Begin a step."""
+    def step(self, title: str, total: int | None = None, unit: str = "") -> AbstractContextManager[None]:
+        """Return a step that lasts as long as its `with` block: `total` of a `unit`, if they are known."""
+
+    def advance(self, count: int = 1) -> None:
+        """Report that `count` more of the step are done."""
 
     def say(self, line: str) -> None:
         """Show a line that belongs to no step."""
@@ -54,7 +58,6 @@ def import_weights(
     `plain` all weights are dequantized to float16, for a later quantization.
     Raises UnsupportedModel, BrokenModel and, if the disk is full, OSError.
     """
-    progress.step(f"Converting {source.path.name} to OpenVINO")
     if isinstance(source, GgufFile):
         shape, precision = architecture.of_gguf(source), source.precision
         if offsets is None:
@@ -106,12 +109,13 @@ def import_state(
 def _write(shape: Architecture, weights: Weights, into: Path, progress: Steps, path: Path) -> None:
     graph = Graph(shape, weights)
     try:
-        model = graph.model()
+        with progress.step(f"Converting {path.name} to OpenVINO", shape.layers, "layer"):
+            model = graph.model(progress.advance)
     except (ValueError, RuntimeError) as error:
         what = f"The tensors of `{path}` do not fit its own configuration: {first_line(error)}"
         raise BrokenModel(what, "Download it again") from error
-    progress.step("Writing the OpenVINO model")
-    save(model, into)
+    with progress.step("Writing the OpenVINO model"):
+        save(model, into)
     _write_config(into / "config.json", config(shape, graph.vocab), progress, path)
 
 

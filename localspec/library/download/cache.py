@@ -159,6 +159,23 @@ def remove_file(source: Source, file: Path, name: BlobName | None, digest: str) 
         copy.unlink()
 
 
+def drop_file(source: Source, file: Path) -> int:
+    """Delete a file of a snapshot, and its blob unless another snapshot needs it; return the bytes freed.
+
+    A file outside the repository's cache folder stays.
+    """
+    snapshots, blobs = (repository(source) / name for name in ("snapshots", "blobs"))
+    if snapshots not in file.parents or repository(source).resolve() not in file.resolve().parents:
+        return 0
+    size = file.stat().st_size
+    others = (other for other in snapshots.rglob("*") if other != file and other.is_file())
+    shared = any(other.samefile(file) for other in others)
+    contents = [] if shared else [blob for blob in blobs.glob("*") if blob.samefile(file)]
+    for path in (file, *contents):
+        path.unlink()
+    return 0 if shared else size
+
+
 def shares_disk_with(path: Path) -> bool:
     """Return whether the cache lies on the disk where `path` is or will be."""
     devices = {

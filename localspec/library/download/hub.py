@@ -19,7 +19,7 @@ from localspec.library.download.retry import RetryPolicy
 from localspec.library.download.selection import FileSelection, choose, is_complete
 from localspec.library.download.transfer import Pace, answered, at_most, requested
 from localspec.library.locks import locked
-from localspec.library.progress import Progress
+from localspec.library.progress import BYTES, Progress
 from localspec.library.sources import Fetched, Source
 
 LISTING_BYTES = 32 << 20  # of a listing at most; a repository of 100,000 files takes 25 MB
@@ -225,14 +225,14 @@ def _download(
     needed = _download_size(source, listing, selection).download
     with hub_errors(source, needed), locked(_locks(source), source.name.replace("/", "--"), progress):
         cache.check_free_space(needed)
-        progress.step(f"Downloading {source.name}", needed)
         names = reversed(_missing(folder, listing, selection))
         files = [_remote_file(source, listing, name, retry) for name in names]
         cache.check_free_space(needed + sum(file.size for file in files if not listing.sizes[file.name]))
         # Files with equal content share a blob, which is downloaded once.
         new = {file.blob: file for file in files if storage.size_of(file.blob) != file.size}
-        for file in new.values():
-            resume.download(file, progress, retry)
+        with progress.step(f"Downloading {source.name}", needed, BYTES):
+            for file in new.values():
+                resume.download(file, progress, retry)
         for file in new.values():
             resume.finish(file, progress)
         for file in files:

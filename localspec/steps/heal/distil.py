@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from localspec.disk import atomic
 from localspec.drafting.build_step import TargetText
+from localspec.drafting.time_limit import TimeLimit
 from localspec.steps.heal.losses import end_to_end, overlap, top_cross_entropy
 
 EVALUATIONS = 20  # over the whole training
 PATIENCE = 5  # evaluations without improvement before it stops
 WARM_UP, DECAY_FROM = 0.03, 0.7  # shares of the training until the rate is full, and after which it falls
 EVAL_BATCH = 8  # texts
+STEP = "step"
+
+
+class Listener(Protocol):
+    """Receives the findings of a training, and its progress in seconds."""
+
+    def say(self, line: str) -> None:
+        """Show a finding to the user."""
+
+    def advance(self, count: int = 1) -> None:
+        """Report that `count` more seconds are over."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +64,14 @@ def distil(
     held_out: Sequence[TargetText],
     plan: TrainingPlan,
     checkpoint: Path,
-    say: Callable[[str], None],
+    listener: Listener,
 ) -> TrainingResult:
     """Train the parameters of `draft` that require gradients on `texts` of the `teacher`.
 
     It ends with the best acceptance rate on `held_out`, which is never lower than before. A killed training
     resumes from the file `checkpoint`. Raises TooLittleMemory if not even one text fits.
     """
-    return _Trainer(teacher, draft, texts, held_out, plan, checkpoint, say).run()
+    return _Trainer(teacher, draft, texts, held_out, plan, checkpoint, listener).run()
 
 
 def acceptance(model: Any, texts: Sequence[TargetText]) -> float:
@@ -87,7 +98,7 @@ class _Batch:
 def _batch(texts: Sequence[TargetText], device: Any) -> _Batch:
     import torch
 
-    width = max(len(text.prompt) + len(text.answer) for text in texts)
+    width = max(_length(text) for text in texts)
     tokens = torch.zeros(len(texts), width, dtype=torch.long)
     mask, counted = torch.zeros_like(tokens), torch.zeros(len(texts), width - 1, dtype=torch.bool)
     for row, (prompt, answer) in enumerate(texts):
@@ -96,6 +107,10 @@ def _batch(texts: Sequence[TargetText], device: Any) -> _Batch:
         mask[row, :length] = 1
         counted[row, len(prompt) - 1 : length - 1] = True
     return _Batch(tokens.to(device), mask.to(device), counted.to(device))
+
+
+def _length(text: TargetText) -> int:
+    return len(text.prompt) + len(text.answer)
 
 
 def _logits(model: Any, batch: _Batch) -> Any:
@@ -121,13 +136,13 @@ class _Trainer:
         held_out: Sequence[TargetText],
         plan: TrainingPlan,
         checkpoint: Path,
-        say: Callable[[str], None],
+        listener: Listener,
     ) -> None:
         import torch
 
         self._teacher, self._draft = teacher, draft
         self._texts, self._held_out = texts, held_out
-        self._plan, self._checkpoint, self._say = plan, checkpoint, say
+        self._plan, self._checkpoint, self._listener = plan, checkpoint, listener
         self._parameters = {name: value for name, value in draft.named_parameters() if value.requires_grad}
         self._optimizer = torch.optim.AdamW(self._parameters.values(), lr=plan.rate, weight_decay=0.0)
         self._seconds, self._steps, self._micro_batch = 0.0, 0, plan.batch
@@ -137,23 +152,46 @@ class _Trainer:
 
     def run(self) -> TrainingResult:
         """Train until the time is over or nothing improves, and load the best parameters into the draft."""
-        if not self._load_checkpoint():
+        resumed = self._load_checkpoint()
+        limit = TimeLimit(self._plan.seconds, self._seconds)
+        if not resumed:
             self._before = self._best = acceptance(self._draft, self._held_out)
             self._best_values = self._copy_parameters()
-        started, evaluations = monotonic() - self._seconds, int(self._progress * EVALUATIONS)
         batches = self._batches()
         self._draft.train()
-        while self._progress < 1 and self._without_improvement < PATIENCE:
-            self._step(next(batches))
-            self._seconds = monotonic() - started
-            if int(self._progress * EVALUATIONS) > evaluations:
-                evaluations = int(self._progress * EVALUATIONS)
-                self._evaluate()
+        estimate = self._estimate(max(self._texts, key=_length))
+        while self._wanted and limit.fits(max(estimate, limit.longest(STEP))):
+            with limit.measured(STEP):
+                self._step_and_evaluate(next(batches), limit)
         if self._skipped:
-            self._say(f"Skipped {self._skipped} steps whose gradients were not finite")
+            self._listener.say(f"Skipped {self._skipped} steps whose gradients were not finite")
         self._draft.eval()
         self._load_parameters(self._best_values)
         return TrainingResult(self._before, self._best, self._steps)
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether another step may improve the draft."""
+        return self._progress < 1 and self._without_improvement < PATIENCE
+
+    def _estimate(self, text: TargetText) -> float:
+        """Return about how many seconds a step takes, from two passes of one text, which change nothing."""
+        passes = TimeLimit(self._plan.seconds)
+        for _ in range(2):  # the first allocates memory
+            began = passes.spent
+            self._loss(_batch([text], self._draft.device), warm=True).backward()
+            self._optimizer.zero_grad()
+        return (passes.spent - began) * self._micro_batch
+
+    def _step_and_evaluate(self, texts: list[TargetText], limit: TimeLimit) -> None:
+        """Take a step, and evaluate the draft if the next share of the training is done."""
+        evaluations, before = int(self._progress * EVALUATIONS), int(self._seconds)
+        self._step(texts)
+        self._seconds = limit.spent
+        if int(self._progress * EVALUATIONS) > evaluations:
+            self._evaluate()
+            self._seconds = limit.spent
+        self._listener.advance(int(self._seconds) - before)
 
     @property
     def _progress(self) -> float:
@@ -167,7 +205,7 @@ class _Trainer:
             order = generator.sample(self._texts, len(self._texts))
             chunk = self._micro_batch * 16
             for at in range(0, len(order), chunk):
-                texts = sorted(order[at : at + chunk], key=lambda text: len(text.prompt) + len(text.answer))
+                texts = sorted(order[at : at + chunk], key=_length)
                 starts = list(range(0, len(texts), self._micro_batch))
                 generator.shuffle(starts)
                 for start in starts:
@@ -191,7 +229,7 @@ class _Trainer:
                 raise
             self._micro_batch //= 2
             torch.cuda.empty_cache()
-            self._say(f"Out of GPU memory; continuing with {self._micro_batch} texts at a time")
+            self._listener.say(f"Out of GPU memory; continuing with {self._micro_batch} texts at a time")
             return
         norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), 1.0)
         if torch.isfinite(norm):  # half precision may overflow, and such a step would ruin all parameters
@@ -229,7 +267,9 @@ class _Trainer:
         warm = self._progress < self._plan.warm
         self._without_improvement = 0 if improved or warm else self._without_improvement + 1
         left = max(0.0, self._plan.seconds - self._seconds) / 60
-        self._say(f"Acceptance rate {rate:.1%}, {self._before:.1%} before training; {left:.0f} min left")
+        self._listener.say(
+            f"Acceptance rate {rate:.1%}, {self._before:.1%} before training; {left:.0f} min left"
+        )
         self._save_checkpoint()
 
     def _copy_parameters(self) -> dict[str, Any]:
@@ -271,5 +311,5 @@ class _Trainer:
         self._best_values = {name: value.cpu() for name, value in state["best"].items()}
         self._optimizer.load_state_dict(state["optimizer"])
         self._seconds, self._steps, self._before, self._best, self._without_improvement = state["counters"]
-        self._say(f"Resuming after {self._steps} steps")
+        self._listener.say(f"Resuming after {self._steps} steps")
         return True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from localspec.disk import given
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, TargetText
+from localspec.drafting.time_limit import TimeLimit
 from localspec.errors import BadValue, MissingExtra
 from localspec.formats.files import copy_configs
 from localspec.formats.graph.ir import import_state
@@ -81,15 +82,19 @@ class Heal(BuildStep):
         _check_extras()
         device = torch_devices.find_device(self._device)[1]
         file = self._context.weights("source")
+        self._context.write_target_texts()  # before the time is counted, and the models take memory
+        limit = TimeLimit(self._seconds)
         with torch_devices.memory_errors(device, f"healing {file.name}"):
-            self._context.step("Loading the target")
-            dtype = torch_devices.natural_dtype(device)
-            teacher = loading.load(self._context.weights("target"), device, dtype)
+            with self._context.step("Loading the target"):
+                dtype = torch_devices.natural_dtype(device)
+                teacher = loading.load(self._context.weights("target"), device, dtype)
             texts = self._texts(teacher)
             draft, rank = self._prepare(loading.load_trainable(file, device, layers), device)
             what = f"adapters of rank {rank}" if rank else "all layers"
-            self._context.step(f"Training {what} on {len(texts):,} texts, on {device}")
-            result = self._distil(teacher, draft, texts, rank)
+            seconds = min(self._seconds * (1 - WRITING), max(limit.left(), 1.0))
+            title = f"Training {what} on {len(texts):,} texts, on {device}"
+            with self._context.step(title, round(seconds), "second"):
+                result = self._distil(teacher, draft, texts, rank, seconds)
         unchanged = "" if result.after > result.before else "; the draft stays as it was"
         self._context.say(
             f"Acceptance rate {result.before:.1%} before, {result.after:.1%} after"
@@ -114,8 +119,6 @@ class Heal(BuildStep):
             texts = [TargetText(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]
             if texts:
                 return texts
-        texts = []
-        self._context.step("The target writes texts")
         batches = write_texts(
             teacher,
             self._context.chat_wrappers(),
@@ -126,9 +129,11 @@ class Heal(BuildStep):
             batch=128 if teacher.device.type == "cuda" else 8,
             seed=self._seed,
         )
-        for batch in batches:
-            texts += batch
-            self._context.step(f"The target writes texts: {len(texts):,}")
+        texts = []
+        with self._context.step("The target writes texts", unit="text"):
+            for batch in batches:
+                texts += batch
+                self._context.advance(len(batch))
         if not texts:
             raise BadValue("The target wrote no texts in time", "Give `heal` more minutes")
         storage.write_atomically(file, "".join(json.dumps(text) + "\n" for text in texts))
@@ -150,18 +155,20 @@ class Heal(BuildStep):
         layers.requires_grad_(True)
         return draft, 0
 
-    def _distil(self, teacher: Any, draft: Any, texts: Sequence[TargetText], rank: int) -> TrainingResult:
+    def _distil(
+        self, teacher: Any, draft: Any, texts: Sequence[TargetText], rank: int, seconds: float
+    ) -> TrainingResult:
         from localspec.steps.heal.distil import TrainingPlan, distil
 
         plan = TrainingPlan(
-            seconds=self._seconds * (1 - WRITING),
+            seconds=seconds,
             rate=ADAPTER_RATE if rank else FULL_RATE,
             batch=self._batch,
             draft_length=self._draft_length,
             seed=self._seed,
         )
         held_out, checkpoint = self._context.target_texts(), self._context.work_folder / CHECKPOINT
-        return distil(teacher, draft, texts, held_out, plan, checkpoint, self._context.say)
+        return distil(teacher, draft, texts, held_out, plan, checkpoint, self._context)
 
 
 def _check_extras() -> None:

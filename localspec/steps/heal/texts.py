@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import monotonic
 from typing import Any
 
 from localspec.core.types import Tokens
 from localspec.drafting.build_step import TargetText
+from localspec.drafting.time_limit import TimeLimit
 from localspec.formats.huggingface.torch_devices import run_in_halves
 
 MAX_QUESTION, MAX_ANSWER = 192, 256  # tokens
 MIN_ANSWER = 8  # tokens; shorter answers teach nothing
+ASKING = MAX_QUESTION / (MAX_QUESTION + MAX_ANSWER)  # share of the time of a batch
+BATCH = "batch"
 
 
 def write_texts(
@@ -29,38 +31,52 @@ def write_texts(
 
     `chat_wrappers` are the tokens before and after a user's message, for each kind of user. Given `prompts`
     are answered instead of invented questions. Questions are sampled with `seed`; answers are greedy, like
-    most texts that a draft will guess.
+    most texts that a draft will guess. No batch begins that is likely to end too late, and a first one that
+    would is cut short.
     """
     import torch
 
     torch.manual_seed(seed)
-    until, written, number = monotonic() + seconds, 0, 0
-    while written < max_texts and monotonic() < until:
+    limit, written, number = TimeLimit(seconds), 0, 0
+    while written < max_texts and limit.fits(limit.longest(BATCH)):
         count = min(batch, max_texts - written)
-        if prompts:
-            batch_prompts = [list(prompt) for prompt in prompts[number * batch :][:count]]
-            if not batch_prompts:
-                return
-        else:
-            wrappers = [chat_wrappers[(number * batch + at) % len(chat_wrappers)] for at in range(count)]
-            batch_prompts = _invent_prompts(model, wrappers, stop_tokens)
+        given = [list(prompt) for prompt in prompts[number * batch :][:count]]
+        if prompts and not given:
+            return
+        invented = range(number * batch, number * batch + count * (not prompts))
+        wrappers = [chat_wrappers[at % len(chat_wrappers)] for at in invented]
         number += 1
-        answers = _generate(model, batch_prompts, stop_tokens, MAX_ANSWER, sampled=False, keep_stop=True)
-        texts = [
-            TargetText(prompt, answer)
-            for prompt, answer in zip(batch_prompts, answers, strict=True)
-            if len(answer) >= MIN_ANSWER
-        ]
+        with limit.measured(BATCH):
+            texts = _answered(model, given, wrappers, stop_tokens, limit)
         written += len(texts)
         yield texts
 
 
+def _answered(
+    model: Any,
+    given: list[list[int]],
+    wrappers: Sequence[tuple[Tokens, Tokens]],
+    stop_tokens: Sequence[int],
+    limit: TimeLimit,
+) -> list[TargetText]:
+    """Return the model's answers to `given` prompts, or else to ones that it invents in `wrappers`."""
+    prompts = given or _invent_prompts(model, wrappers, stop_tokens, limit.left() * ASKING)
+    answers = _generate(
+        model, prompts, stop_tokens, MAX_ANSWER, sampled=False, seconds=limit.left(), keep_stop=True
+    )
+    return [
+        TargetText(prompt, answer)
+        for prompt, answer in zip(prompts, answers, strict=True)
+        if len(answer) >= MIN_ANSWER
+    ]
+
+
 def _invent_prompts(
-    model: Any, wrappers: Sequence[tuple[Tokens, Tokens]], stop_tokens: Sequence[int]
+    model: Any, wrappers: Sequence[tuple[Tokens, Tokens]], stop_tokens: Sequence[int], seconds: float
 ) -> list[list[int]]:
     """Let the model write a user's message in each of `wrappers`; empty messages are left out."""
     starts = [list(before) for before, _ in wrappers]
-    questions = _generate(model, starts, stop_tokens, MAX_QUESTION, sampled=True)
+    questions = _generate(model, starts, stop_tokens, MAX_QUESTION, sampled=True, seconds=seconds)
     return [
         [*before, *question, *after]
         for (before, after), question in zip(wrappers, questions, strict=True)
@@ -75,19 +91,25 @@ def _generate(
     max_new_tokens: int,
     *,
     sampled: bool,
+    seconds: float,
     keep_stop: bool = False,
 ) -> list[list[int]]:
-    """Return the model's continuation of each prompt, without its stop token unless `keep_stop`."""
+    """Return the model's continuation of each prompt, without its stop token unless `keep_stop`.
+
+    After some `seconds` all continuations end where they are.
+    """
 
     def run(batch: list[list[int]]) -> list[list[int]]:
-        outputs = _generate_batch(model, batch, stop_tokens, max_new_tokens, sampled=sampled)
+        sampling = {"do_sample": True, "temperature": 1.0, "top_p": 0.95, "top_k": 0} if sampled else {}
+        options = sampling | {"max_new_tokens": max_new_tokens, "max_time": seconds}
+        outputs = _generate_batch(model, batch, stop_tokens, options)
         return [_until_stop(tokens, stop_tokens, keep_stop) for tokens in outputs]
 
     return run_in_halves(prompts, run)
 
 
 def _generate_batch(
-    model: Any, prompts: list[list[int]], stop_tokens: Sequence[int], max_new_tokens: int, *, sampled: bool
+    model: Any, prompts: list[list[int]], stop_tokens: Sequence[int], options: dict[str, Any]
 ) -> list[list[int]]:
     import torch
     from transformers import GenerationConfig
@@ -97,13 +119,7 @@ def _generate_batch(
     width, padding = max(map(len, prompts)), stop_tokens[0] if stop_tokens else 0
     masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     padded = [[padding] * (width - len(prompt)) + prompt for prompt in prompts]
-    sampling = {"do_sample": True, "temperature": 1.0, "top_p": 0.95, "top_k": 0} if sampled else {}
-    config = GenerationConfig(
-        max_new_tokens=max_new_tokens,
-        eos_token_id=list(stop_tokens) or None,
-        pad_token_id=padding,
-        **sampling,
-    )
+    config = GenerationConfig(eos_token_id=list(stop_tokens) or None, pad_token_id=padding, **options)
     inputs, mask = (torch.tensor(rows, device=model.device) for rows in (padded, masks))
     with torch.inference_mode():
         output = model.generate(inputs, attention_mask=mask, generation_config=config)

@@ -88,7 +88,8 @@ class Prune(BuildStep):
             return frozenset(range(layers)) - self._requested, {}
         if self._requested == layers or layers < 3:
             return frozenset(), {}
-        best = self._search(model, layers, name)
+        with self._context.step("Choosing the layers to remove"):
+            best = self._search(model, layers, name)
         return best.dropped, {"predicted": best.estimate._asdict()}
 
     def _search(self, model: Any, layers: int, name: str) -> Trial:
@@ -98,7 +99,6 @@ class Prune(BuildStep):
         if isinstance(self._requested, int):
             counts = [layers - self._requested]
         half = range(1, 1 + (layers - 1) // 2)
-        self._context.step("Choosing the layers to remove")
         full, reduced = self._context.measured_once(
             name, lambda: median_pass_seconds(GraphRunner(model), _without(model, half))
         )

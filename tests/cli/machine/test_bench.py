@@ -26,9 +26,15 @@ def test_bench_writes_a_table_a_report_and_a_page(localspec: Localspec, suite: P
         "bench", MODEL, "--suite", str(suite), *FEW, "--json", str(report), "--html", str(page)
     )
     assert ran.code == 0, ran.err
-    assert [line.split()[0] for line in ran.out.splitlines()[3:]] == [
+    head, _, _, *table = ran.out.splitlines()
+    assert head.endswith(", 2 prompts, 1 repetition")
+    assert [line.split()[0] for line in table[:6]] == [
         *("plain", "mine:", "mine:"),
         *("ngram", "mine:", "mine:"),
+    ]
+    assert table[6:] == [
+        *("", "parity of ngram: 2 answers compared, none differs"),
+        *(f"wrote {report}", f"wrote {page}"),
     ]
     found = json.loads(report.read_text())
     assert found["finished"]

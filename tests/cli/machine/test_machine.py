@@ -63,6 +63,13 @@ def test_the_doctor_ends_with_what_is_wrong(localspec: Localspec, tmp_path: Path
     assert ran.out.splitlines()[-1] == f"Not OK: `{broken}` is damaged. localspec verify"
 
 
+def test_the_doctor_leaves_nothing_of_a_file_behind(fresh: Localspec, gguf: Path) -> None:
+    ran = fresh.run("doctor", str(gguf), "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["model"]["model"] == str(gguf)
+    assert not fresh.home.exists()
+
+
 def test_the_doctor_refuses_an_unknown_model(localspec: Localspec) -> None:
     localspec.run("doctor", "smollm2-135n").refused(1, "Unknown model", "`smollm2-135m`")
 

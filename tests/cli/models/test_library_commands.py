@@ -431,3 +431,42 @@ def test_a_download_in_progress_is_not_deleted(with_small: Localspec) -> None:
     assert (with_small.home / "downloads" / "other" / "a").exists()
     assert with_small.run("clean", "--yes").code == 0
     assert not (with_small.home / "downloads" / "other").exists()
+
+
+def test_clean_and_rm_remove_the_locks_that_nobody_needs(with_small: Localspec) -> None:
+    models, building = with_small.home / "models", with_small.home / "building"
+    building.mkdir(exist_ok=True)
+    for file in (
+        models / ".gone.lock",
+        models / ".small.lock",
+        building / ".old.lock",
+        building / ".busy.lock",
+    ):
+        file.touch()
+    with FileLock(building / ".busy.lock"):
+        assert with_small.run("clean", "--yes").code == 0
+    assert sorted(path.name for path in models.glob(".*.lock")) == [".small.lock"]
+    assert [path.name for path in building.glob(".*")] == [".busy.lock"]
+    assert with_small.run("rm", "small", "--yes").code == 0
+    assert not list(models.glob(".*.lock"))
+
+
+def test_a_file_that_is_only_asked_about_leaves_nothing(fresh: Localspec, gguf: Path) -> None:
+    fresh.run("show", str(gguf)).refused(1, "is not in the library", f"localspec import {gguf} --name NAME")
+    fresh.run("verify", str(gguf)).refused(1, "is not in the library")
+    fresh.run("rm", str(gguf), "--yes").refused(1, "is not in the library")
+    assert not fresh.home.exists()
+
+
+def test_only_the_graph_is_kept(with_small: Localspec) -> None:
+    before = with_small.run("list", "--json").values[0]
+    assert before["formats"] == ["openvino", "gguf"]
+    ran = with_small.run("pull", "small", "--drop-source")
+    assert ran.code == 0, ran.err
+    assert "is its OpenVINO graph alone" in ran.err
+    assert with_small.run("list", "--json").values[0]["formats"] == ["openvino"]
+    assert with_small.run("verify", "small").code == 0
+    assert with_small.run("chat", "small", "a", "--raw", "--max-tokens", "1").code == 0
+    asked = with_small.run("chat", "small", "a", "--raw", "--engine", "llamacpp")
+    asked.refused(1, "`llamacpp` reads gguf, which `--drop-source` removed from `small`", "Give it instead")
+    with_small.run("pull", "small", "--drop-source", "--format", "gguf").refused(2, "keeps only that")

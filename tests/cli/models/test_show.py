@@ -9,7 +9,7 @@ from models import SMALL
 FIELDS = [
     *("name", "folder", "source", "revision", "precision", "weights", "others", "engines", "architecture"),
     *("context", "formats", "template"),
-    *("draft", "drafts", "target", "card", "history", "created", "sizes", "digests"),
+    *("draft", "drafts", "target", "dropped", "card", "history", "created", "sizes", "digests"),
 ]
 
 
