@@ -28,7 +28,8 @@ from localspec.agent.loop import DEFAULT_MAX_STEPS, DEFAULT_MAX_TOKENS, Agent
 from localspec.agent.permission import EVERYTHING, Permission
 from localspec.agent.tools import toolbox
 from localspec.agent.tools.folder import Folder
-from localspec.library import Library, Terminal
+from localspec.cli.progress import Terminal
+from localspec.library import Library
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
 from localspec.state import prompt_cache as kept

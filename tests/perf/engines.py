@@ -21,9 +21,10 @@ import numpy as np
 import psutil
 
 from localspec import plugins
+from localspec.cli.progress import Terminal
 from localspec.core.cursor import Cursor
 from localspec.core.types import shared_prefix
-from localspec.library import Library, StoredModel, Terminal
+from localspec.library import Library, StoredModel
 from localspec.runtime.loading import LoadSpec
 
 PROMPTS = (

@@ -31,11 +31,12 @@ import numpy as np
 
 from localspec import plugins
 from localspec.chat import Chat
+from localspec.cli.progress import Terminal
 from localspec.core.cursor import Cursor
 from localspec.core.decode import make_draft
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Step, Verdict
-from localspec.library import Library, Terminal
+from localspec.library import Library
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime

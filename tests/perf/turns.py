@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 
 from localspec.chat import Chat
+from localspec.cli.progress import Terminal
 from localspec.core.sampler import Sampling
-from localspec.library import Library, Terminal
+from localspec.library import Library
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
 
