@@ -9,7 +9,8 @@ import pyte
 from command import SECONDS, Localspec, Terminal
 
 COLUMNS, ROWS = 100, 40
-ASKS, ANSWERS = "\x1b[?2004h", "\x1b[?2004l"  # the prompt takes pastes, and no more
+ASKS, ANSWERS = "\x1b[?25l\x1b[0m\x1b[?7l", "\x1b[?2004l"  # the prompt is drawn for the first time, and ends
+PASTES = "\x1b[?2004h"  # the terminal puts a paste in brackets from here on
 
 
 class Person(Terminal):
@@ -39,6 +40,12 @@ class Person(Terminal):
         self.type(text + "\r")
         self.until(ANSWERS)
 
+    def paste(self, text: str) -> None:
+        """Paste as a terminal does: in brackets if it was told to."""
+        bracketed = self.shown.rfind(PASTES) > self.shown.rfind(ANSWERS)
+        begin, end = ("\x1b[200~", "\x1b[201~") if bracketed else ("", "")
+        self.type(f"{begin}{text}{end}".replace("\n", "\r"))
+
     def leave(self) -> int:
         """Press Ctrl-D and return the exit code."""
         self.type("\x04")
@@ -60,6 +67,10 @@ class Person(Terminal):
         gone = ["".join(line[at].data for at in range(COLUMNS)) for line in self._screen.history.top]
         shown = [*gone, *self._screen.display[: self._screen.cursor.y + 1]]
         return [line.rstrip() for line in shown]
+
+    def row(self, number: int) -> str:
+        """Return a row of the screen."""
+        return str(self._screen.display[number]).rstrip()
 
     def colours(self, text: str) -> set[str]:
         """Return the colours of a text on the screen."""
