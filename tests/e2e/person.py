@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import termios
 import time
 from pathlib import Path
 
@@ -45,6 +48,20 @@ class Person(Terminal):
         bracketed = self.shown.rfind(PASTES) > self.shown.rfind(ANSWERS)
         begin, end = ("\x1b[200~", "\x1b[201~") if bracketed else ("", "")
         self.type(f"{begin}{text}{end}".replace("\n", "\r"))
+
+    def stop_and_go_on(self) -> None:
+        """Press Ctrl-Z and type `fg` in a shell, which leaves its own settings of the terminal."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+        settings = termios.tcgetattr(self._ours)
+        settings[3] |= termios.ECHO | termios.ICANON
+        termios.tcsetattr(self._ours, termios.TCSANOW, settings)
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    @property
+    def echoes(self) -> bool:
+        """Return whether the terminal shows what is typed."""
+        return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
 
     def leave(self) -> int:
         """Press Ctrl-D and return the exit code."""

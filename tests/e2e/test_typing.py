@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import MODEL, ON_SHELL, Localspec
-from person import ANSWERS, PASTES, Person
+from person import ANSWERS, ASKS, PASTES, Person
 from sayings import kept, wait
 
 PASTE = "\n".join(f"line {number} {'-' * 20}" for number in range(1, 201))
@@ -132,6 +132,20 @@ def test_ctrl_c_drops_what_waits(shell: Open, fresh_home: Path) -> None:
     wait(lambda: len(kept(fresh_home)) == 4)
     person.type("\x03")
     assert "Dropped" not in person.ready()
+    assert person.leave() == 0
+
+
+def test_keys_wait_after_ctrl_z_too(sit_down: Callable[..., Person], fresh_home: Path) -> None:
+    person = sit_down("chat", MODEL, "--max-tokens", "1500")
+    person.ready()
+    person.begin(STORY)
+    wait(lambda: len(kept(fresh_home)) == 2)
+    person.stop_and_go_on()
+    wait(lambda: not person.echoes)
+    mark = len(person.shown)
+    person.type("one\rtwo\x03")
+    assert "Dropped what was typed meanwhile: 2 lines" in person.ready()
+    assert person.shown[mark:].count(ASKS) == 1  # it was the answer that echoed nothing, not the prompt
     assert person.leave() == 0
 
 

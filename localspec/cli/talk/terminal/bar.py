@@ -41,7 +41,7 @@ class Bar:
         self._due = monotonic() + INTERVAL
         columns, rows = shutil.get_terminal_size()
         if rows != self._rows:
-            room = "" if self._rows else "\n\x1b[A"  # the cursor leaves the last row
+            room = "" if self._rows else "\x1bD\x1b[A"  # the cursor leaves the last row
             console.control(f"{room}{SAVE}\x1b[1;{max(rows - 1, 1)}r{RESTORE}")
             self._rows = rows
         dim, plain = (console.DIM, console.PLAIN) if console.coloured() else ("", "")

@@ -9,6 +9,7 @@ import codecs
 import os
 import re
 import select
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -58,6 +59,7 @@ class Keyboard:
         if self._active:
             self._before = termios.tcgetattr(0)
             self._begin()
+            signal.signal(signal.SIGCONT, self._go_on)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -65,6 +67,7 @@ class Keyboard:
         if not self._active:
             return
         try:
+            signal.signal(signal.SIGCONT, signal.SIG_DFL)
             self._stop()
             console.control(PASTES_OFF)
             self._settle()
@@ -112,6 +115,17 @@ class Keyboard:
             console.say(f"Dropped what was typed meanwhile: {count:,} line{'s' * (count > 1)}")
 
     def _begin(self) -> None:
+        self._prepare()
+        self._wake = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(self._wake[0],), daemon=True)
+        self._reader.start()
+
+    def _go_on(self, number: int, frame: Any) -> None:
+        """Prepare the terminal again after Ctrl-Z: the shell has used it."""
+        if self._reader is not None and _in_foreground():
+            self._prepare()
+
+    def _prepare(self) -> None:
         flags = list(self._before)
         flags[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
         flags[3] = flags[3] & ~(termios.ICANON | termios.ECHO | termios.IEXTEN) | termios.NOFLSH
@@ -119,9 +133,6 @@ class Keyboard:
         flags[6][termios.VMIN], flags[6][termios.VTIME] = 1, 0
         self._set(flags, termios.TCSANOW)
         console.control(PASTES_ON)
-        self._wake = os.pipe()
-        self._reader = threading.Thread(target=self._read, args=(self._wake[0],), daemon=True)
-        self._reader.start()
 
     def _set(self, settings: list[Any], when: int) -> None:
         with suppress(termios.error):  # it was closed
