@@ -103,7 +103,8 @@ def show(talk: Talk, current: Answer, steps: Generator[Step, None, None]) -> Non
             due = monotonic() + SAVE_INTERVAL
             for step in shown:
                 talk.steps.append(step)
-                bar.show(f"{format_speed(current)} | {len(current.token_ids):,} tokens")
+                tokens = len(current.token_ids)
+                bar.show(f"{format_speed(current)} | {tokens:,} token{'s' * (tokens != 1)}")
                 if (now := monotonic()) > due:
                     talk.save(current)
                     due = monotonic() + max(SAVE_INTERVAL, SAVE_COST_FACTOR * (monotonic() - now))

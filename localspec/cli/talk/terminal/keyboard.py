@@ -69,7 +69,8 @@ class Keyboard:
         try:
             signal.signal(signal.SIGCONT, signal.SIG_DFL)
             self._stop()
-            console.control(PASTES_OFF)
+            if _in_foreground():
+                console.control(PASTES_OFF)
             self._settle()
             while self._has_bytes(LAST_LOOK) and self._draw():
                 pass
@@ -122,10 +123,12 @@ class Keyboard:
 
     def _go_on(self, number: int, frame: Any) -> None:
         """Prepare the terminal again after Ctrl-Z: the shell has used it."""
-        if self._reader is not None and _in_foreground():
+        if self._reader is not None:
             self._prepare()
 
     def _prepare(self) -> None:
+        if not _in_foreground():
+            return
         flags = list(self._before)
         flags[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
         flags[3] = flags[3] & ~(termios.ICANON | termios.ECHO | termios.IEXTEN) | termios.NOFLSH
@@ -135,8 +138,9 @@ class Keyboard:
         console.control(PASTES_ON)
 
     def _set(self, settings: list[Any], when: int) -> None:
-        with suppress(termios.error):  # it was closed
-            termios.tcsetattr(0, when, settings)
+        if _in_foreground():
+            with suppress(termios.error):  # it was closed
+                termios.tcsetattr(0, when, settings)
 
     def _stop(self) -> None:
         if self._reader is not None:
@@ -174,7 +178,7 @@ class Keyboard:
 
 
 def _in_foreground() -> bool:
-    """Return whether the process may read its terminal: one in the background would be stopped."""
+    """Return whether the terminal is the process's: one in the background would be stopped for using it."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
