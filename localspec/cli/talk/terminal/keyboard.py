@@ -58,8 +58,12 @@ class Keyboard:
         """Begin to read."""
         if self._active:
             self._before = termios.tcgetattr(0)
-            self._begin()
-            signal.signal(signal.SIGCONT, self._go_on)
+            try:
+                self._begin()
+                signal.signal(signal.SIGCONT, self._go_on)
+            except BaseException:  # Ctrl-C, or the end by a signal
+                self.__exit__()
+                raise
         return self
 
     def __exit__(self, *error: object) -> None:
