@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.core.sampler import Sampling
+from localspec.core.text import TextStream
 from localspec.core.types import shared_prefix
-from localspec.errors import BadValue, EmptyPrompt, PromptError
+from localspec.errors import BadValue, EmptyPrompt, ModelError, PromptError
 from localspec.output.reasoning import OPENS, ReasoningParser, split
 from localspec.output.visible import visible
 from localspec.runtime.answer import Answer, AnswerStream
@@ -25,6 +27,7 @@ THINKING = "enable_thinking"  # the variable of chat templates
 SUMMARY = (
     "Sum up our conversation so far in a few sentences, with every fact and decision that may matter later."
 )
+QUESTION_PROBE, ANSWER_PROBE = "one-question", "one-answer"  # find out what a chat template puts around them
 SUMMARY_TOKENS = 512  # at most, and at most a quarter of the context
 
 
@@ -210,6 +213,39 @@ class Chat:
             self.messages = [*first, question, {"role": "assistant", "content": said.strip()}, *rest]
 
         return answer, replaced()
+
+    def preamble(self) -> str:
+        """Return what the chat template has the model read before the first question, "" for nothing.
+
+        That is the system prompt, if the template has a place for it, and what the template adds by itself.
+        """
+        if (template := self._template) is None:
+            return ""
+
+        def render(messages: list[Message]) -> str:
+            return template.render(messages, **self._told())
+
+        asked: list[Message] = [{"role": "user", "content": QUESTION_PROBE}]
+        answered: Message = {"role": "assistant", "content": ANSWER_PROBE}
+        try:
+            later = render([*asked, answered, *asked]).rpartition(QUESTION_PROBE)[0]
+            bare, whole = (
+                render([*first, *asked]).partition(QUESTION_PROBE)[0]
+                for first in ([], self.messages[: self.system is not None])
+            )
+        except ModelError:  # the template refuses such a conversation
+            return ""
+        backwards = zip(reversed(bare), reversed(later.rpartition(ANSWER_PROBE)[2]), strict=False)
+        opening = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], backwards))  # of a question
+        before = whole if whole.endswith(bare[len(bare) - opening :]) else bare
+        return self._without_marks(before[: len(before) - opening])
+
+    def _without_marks(self, text: str) -> str:
+        """Return the text of a rendered message without special tokens and its role."""
+        stream = TextStream(self.runtime.tokenizer)
+        tokens = self.runtime.encode(text, raw=False)
+        plain = "".join([*map(stream.push, tokens), stream.flush()]).strip()
+        return re.sub(r"\Asystem\s*\n", "", plain).strip()
 
     def usage(self) -> Usage:
         """Return how much of the context the conversation takes, and how much of it is in the KV cache."""

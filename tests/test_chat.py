@@ -306,3 +306,40 @@ def test_sampling_is_the_users_then_the_makers(
 def test_nothing_here_needs_a_home(chat: Chat, tmp_path: Path) -> None:
     said(chat.ask("Hello"))
     assert list(tmp_path.iterdir()) == []
+
+
+EACH = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+DEFAULT = "{% if messages[0].role != 'system' %}<|im_start|>system\nI am a model.<|im_end|>\n{% endif %}"
+TODAY = (
+    "{% set rest = messages[1:] if messages[0].role == 'system' else messages %}"
+    "<|im_start|>system\nIt is May.\n\n{{ messages[0].content if messages[0].role == 'system' }}<|im_end|>\n"
+)
+NONE = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "bare", "with_system"),
+    [
+        (EACH, "", "Be brief."),
+        ("<|endoftext|>" + EACH, "", "Be brief."),
+        (DEFAULT + EACH, "I am a model.", "Be brief."),
+        (TODAY + EACH.replace("in messages", "in rest"), "It is May.", "It is May.\n\nBe brief."),
+        (NONE + EACH, "", ""),
+    ],
+    ids=["none", "mark", "default", "date", "refused"],
+)
+def test_the_preamble_is_what_the_template_adds(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, source: str, bare: str, with_system: str
+) -> None:
+    monkeypatch.setattr(type(runtime.model), "template", lambda self: ChatTemplate(source))
+    chat = Chat(runtime, sampling=Sampling())
+    assert chat.preamble() == bare
+    chat.system = "Be brief."
+    assert chat.preamble() == with_system
+    chat.messages.append({"role": "user", "content": "Hello"})
+    assert chat.preamble() == with_system

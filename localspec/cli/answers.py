@@ -101,14 +101,20 @@ def format_counts(drafted: int, accepted: int, tokens_per_pass: float) -> str:
     return f"{drafted} drafted, {accepted} accepted{rate}, {tokens_per_pass:.2f} tokens per pass"
 
 
-def format_stats_line(answer: Answer, runtime: Runtime) -> str:
-    """Return the line that `--stats` prints: speed and gain first, then prompt, engine and drafts."""
+def format_speed(answer: Answer) -> str:
+    """Return "31.4 tokens/s, ~1.7x plain, 80 % of 120 guesses accepted"."""
     stats = answer.stats
     speed = [f"{answer.tokens_per_second:.1f} tokens/s"]
     if answer.estimated_speedup:
         speed.append(f"~{answer.estimated_speedup:.1f}x plain")
     if stats.drafted:
         speed.append(f"{stats.accepted / stats.drafted:.0%} of {stats.drafted} guesses accepted")
+    return ", ".join(speed).replace("%", " %")
+
+
+def format_stats_line(answer: Answer, runtime: Runtime) -> str:
+    """Return the line that `--stats` prints: speed and gain first, then prompt, engine and drafts."""
+    stats = answer.stats
     cached = f" ({answer.cached_prompt_tokens} cached)" if answer.cached_prompt_tokens else ""
     reason = (
         f"tuned, {runtime.resolution.tuned_speedup:.2f} times the default's speed"
@@ -116,7 +122,7 @@ def format_stats_line(answer: Answer, runtime: Runtime) -> str:
         else runtime.resolution.engine_reason
     )
     parts = [
-        ", ".join(speed).replace("%", " %"),
+        format_speed(answer),
         f"{len(answer.token_ids)} tokens",
         f"prompt {answer.prompt_tokens} tokens{cached} in {answer.prompt_seconds:.2f} s",
         f"{runtime.resolution.target.spec.name} on {runtime.engine.device}: {reason}",

@@ -100,6 +100,15 @@ def print_answer(text: str) -> None:
     _write(sys.stdout, (visible(text) if sys.stdout.isatty() else text) + "\n")
 
 
+def control(sequence: str) -> None:
+    """Send a control sequence to the terminal, if stderr or stdout is one."""
+    for out in (sys.stderr, sys.stdout):
+        if out.isatty():
+            with suppress(OSError):  # it was closed
+                _write(out, sequence)
+            return
+
+
 def confirm(question: str) -> bool:
     """Ask on stderr, and return whether the answer is a yes; raises typer.Abort at Ctrl-C."""
     import typer

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import termios
 import time
 from pathlib import Path
 
@@ -9,7 +12,8 @@ import pyte
 from command import SECONDS, Localspec, Terminal
 
 COLUMNS, ROWS = 100, 40
-ASKS, ANSWERS = "\x1b[?2004h", "\x1b[?2004l"  # the prompt takes pastes, and no more
+ASKS, ANSWERS = "\x1b[?25l\x1b[0m\x1b[?7l", "\x1b[?2004l"  # the prompt is drawn for the first time, and ends
+PASTES = "\x1b[?2004h"  # the terminal puts a paste in brackets from here on
 
 
 class Person(Terminal):
@@ -39,6 +43,26 @@ class Person(Terminal):
         self.type(text + "\r")
         self.until(ANSWERS)
 
+    def paste(self, text: str) -> None:
+        """Paste as a terminal does: in brackets if it was told to."""
+        bracketed = self.shown.rfind(PASTES) > self.shown.rfind(ANSWERS)
+        begin, end = ("\x1b[200~", "\x1b[201~") if bracketed else ("", "")
+        self.type(f"{begin}{text}{end}".replace("\n", "\r"))
+
+    def stop_and_go_on(self) -> None:
+        """Press Ctrl-Z and type `fg` in a shell, which leaves its own settings of the terminal."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+        settings = termios.tcgetattr(self._ours)
+        settings[3] |= termios.ECHO | termios.ICANON
+        termios.tcsetattr(self._ours, termios.TCSANOW, settings)
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    @property
+    def echoes(self) -> bool:
+        """Return whether the terminal shows what is typed."""
+        return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
+
     def leave(self) -> int:
         """Press Ctrl-D and return the exit code."""
         self.type("\x04")
@@ -60,6 +84,10 @@ class Person(Terminal):
         gone = ["".join(line[at].data for at in range(COLUMNS)) for line in self._screen.history.top]
         shown = [*gone, *self._screen.display[: self._screen.cursor.y + 1]]
         return [line.rstrip() for line in shown]
+
+    def row(self, number: int) -> str:
+        """Return a row of the screen."""
+        return str(self._screen.display[number]).rstrip()
 
     def colours(self, text: str) -> set[str]:
         """Return the colours of a text on the screen."""

@@ -6,16 +6,15 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import MODEL, SECONDS, Localspec
+from command import MODEL, Localspec
 from person import ASKS, Person
+from sayings import kept, wait
 
 from localspec.chat import SUMMARY
-from localspec.state.conversations import Sessions
 
 SHORT = ("--max-tokens", "24")
 LONG = "Write a very long story about a lighthouse, with many words."
@@ -27,24 +26,6 @@ def chat(sit_down: Sit, *arguments: str, limit: tuple[str, ...] = SHORT, **more:
     person = sit_down("chat", MODEL, *limit, *arguments, **more)
     person.ready()
     return person
-
-
-def kept(home: Path, name: str | None = None) -> list[tuple[str, str]]:
-    """Return role and content of each saved message of a conversation, or of the latest one."""
-    if not (home / "sessions.db").exists():
-        return []
-    sessions = Sessions(home / "sessions.db")
-    found = [one.name for one in sessions.all() if name in (None, one.name)]
-    messages = sessions.read(found[0])[1] if found else []
-    return [(message["role"], message["content"]) for message in messages]
-
-
-def wait(until: Callable[[], object]) -> None:
-    """Wait until a condition is true."""
-    end = time.monotonic() + SECONDS
-    while not until():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_whole_conversation(sit_down: Sit, fresh_home: Path) -> None:
@@ -63,7 +44,7 @@ def test_a_whole_conversation(sit_down: Sit, fresh_home: Path) -> None:
 
     assert person.say("/undo").endswith("Removed: And of Italy? Say it in one word.")
     assert [role for role, _ in kept(fresh_home)] == ["user", "assistant"]
-    assert "Expect the same answer" in person.say("/retry")
+    assert "The same answer comes again" in person.say("/retry")
     assert kept(fresh_home)[1][1] in first.replace("\n", " ")
 
     shown = person.say("/accepted")
@@ -90,11 +71,11 @@ def numbers(told: str) -> tuple[int, int]:
 def test_ctrl_c_keeps_the_part_and_ctrl_c_at_the_prompt_does_nothing(sit_down: Sit, fresh_home: Path) -> None:
     person = chat(sit_down, "--stats", limit=("--max-tokens", "1500"))
     person.begin(LONG)
-    mark = len(person.shown)
-    while person.shown[mark:].count(" ") < 8:
+    while len(" ".join(text for _, text in kept(fresh_home)[1:]).split()) < 8:
         assert person._more()
     person.type("typed meanwhile\x03")  # is not shown amid the answer
     shown = person.ready().replace("\n", "")
+    assert shown.count("typed meanwhile") == shown.count("Dropped what was typed meanwhile: 1 line") == 1
     tokens = re.search(r"\| (\d+) tokens \| prompt", shown)
     assert tokens is not None
     assert int(tokens[1]) < 1500

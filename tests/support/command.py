@@ -29,6 +29,22 @@ os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, "-m", "localspec", *sys.argv[1:]])
 """
+# Runs the command as a shell does, and prints its exit code, whether the terminal is as before, and what the
+# shell gets to read.
+ON_SHELL = """
+import fcntl, json, os, select, signal, subprocess, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, lambda number, frame: None)
+before = termios.tcgetattr(0)
+code = subprocess.call([sys.executable, "-m", "localspec", *sys.argv[1:]])
+same = termios.tcgetattr(0) == before
+termios.tcsetattr(0, termios.TCSANOW, [*before[:3], before[3] & ~termios.ICANON, *before[4:]])
+left = b""
+while select.select([0], [], [], 1)[0]:
+    left += os.read(0, 65536)
+print("shell:", json.dumps([code, same, left.decode()]), flush=True)
+"""
 # Runs the command with a limit on the size of files, which acts like a full disk.
 WITH_FILE_LIMIT = """
 import os, resource, sys
@@ -118,13 +134,15 @@ class Localspec:
 class Terminal:
     """A process on a pseudo terminal of 100 columns and 40 rows."""
 
+    program = ON_TERMINAL
+
     def __init__(
         self, localspec: Localspec, *arguments: str, folder: Path | None = None, **more: str
     ) -> None:
         self._ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (40, 100))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", ON_TERMINAL, *arguments],
+            [sys.executable, "-c", self.program, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

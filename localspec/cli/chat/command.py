@@ -11,6 +11,7 @@ from localspec.cli.answers import ONE_ANSWER, answer_values, describe_file, repo
 from localspec.cli.chat.options import PANELS, ChatOptions
 from localspec.cli.chat.sessions import print_sessions, save
 from localspec.cli.prompt import read_prompt, say_model
+from localspec.cli.talk.terminal.keyboard import Keyboard
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
@@ -46,10 +47,11 @@ def chat(given: ChatOptions) -> None:
     given = given.with_prompt_first()
     text = read_prompt(given.prompt)
     given.check(text)
-    run(given, text)
+    with Keyboard(wanted=text is None) as keyboard:
+        run(given, text, keyboard)
 
 
-def run(given: ChatOptions, text: str | None) -> None:
+def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
     """Load the model, then answer `text`, or hold a conversation when it is None."""
     from localspec.api import load_choice
     from localspec.cli.progress import Terminal
@@ -77,8 +79,8 @@ def run(given: ChatOptions, text: str | None) -> None:
         conversation.system = given.system or conversation.system
     if text is None:
         markdown = sys.stdout.isatty() and console.coloured() and constraint is None
-        talk = Talk(conversation, model, choice, library, sessions, name, given.stats, markdown=markdown)
-        talk.files = files
+        talk = Talk(conversation, model, choice, library, sessions, name, keyboard, given.stats)
+        talk.markdown, talk.files = markdown, files
         loop.begin(talk)
         return
     conversation.max_tokens = given.max_tokens or ONE_ANSWER

@@ -9,9 +9,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from localspec.cli import console
-from localspec.cli.answers import describe_file, report
+from localspec.cli.answers import describe_file, format_speed, report
 from localspec.cli.talk import attach, screen
 from localspec.cli.talk.entry import no_echo
+from localspec.cli.talk.terminal.bar import Bar
 from localspec.errors import ContextFull, EmptyPrompt
 
 if TYPE_CHECKING:
@@ -31,14 +32,39 @@ def ask(talk: Talk, text: str) -> None:
     """Answer a question with the files that it names."""
     for word in attach.missing(text):
         console.say(f"No such file: `{word}`; it is sent as text")
-    files = [*talk.files, *map(attach.read_file, attach.named(text))]
-    for file in files[len(talk.files) :]:
+    named = [file for file in map(attach.read_file, attach.named(text)) if file.in_prompt() not in text]
+    for file in named:
         describe_file(file, talk.chat.runtime)
+    files = [*talk.files, *named]
     prompt = attach.together(text, files)
     if not prompt.strip():
         raise EmptyPrompt
     if answer(talk, lambda: talk.chat.ask(prompt)):
         talk.files = []
+
+
+def ask_instead(talk: Talk, text: str) -> None:
+    """Answer a question in place of the last one, which stays, with its answer, if this one cannot begin."""
+    held = talk.chat.messages
+    talk.chat.undo()
+    shorter = talk.chat.messages
+    try:
+        ask(talk, text)
+    finally:
+        if talk.chat.messages == shorter:
+            talk.chat.messages = held
+
+
+def why_the_same(talk: Talk) -> str | None:
+    """Return why another answer to the last question would be the same, None if it may be another."""
+    chat = talk.chat
+    if not chat.turns or talk.asked_with.get(chat.turns[-1]) != talk.settings:
+        return None
+    if chat.runtime.decoding_spec:
+        return f"`{chat.runtime.decoding_spec}` draws no tokens. Start without `--decoding` for another"
+    if chat.sampling.greedy:
+        return "the temperature is 0. /set temperature 0.7 allows another"
+    return None if chat.seed is None else f"the seed is {chat.seed}. /set seed random allows another"
 
 
 def answer(talk: Talk, begin: Callable[[], Reply], keep: int = 0) -> bool:
@@ -67,20 +93,23 @@ def answer(talk: Talk, begin: Callable[[], Reply], keep: int = 0) -> bool:
 def show(talk: Talk, current: Answer, steps: Generator[Step, None, None]) -> None:
     """Show an answer as it streams, and save it; Ctrl-C stops it and keeps the part that is written."""
     talk.last_answer, talk.steps = current, []
+    talk.asked_with[talk.chat.turns[-1]] = talk.settings
     out = screen.writer(sys.stdout, markdown=talk.markdown, thoughts=talk.show_reasoning)
     try:
         talk.save()
         reading = screen.prompt_progress(talk.chat.runtime, current)
         shown = screen.stream(steps, out, thinking=talk.chat.splitter(), reading=reading)
-        with no_echo(), closing(shown):
+        with Bar(talk.stats) as bar, no_echo(), closing(shown):
             due = monotonic() + SAVE_INTERVAL
             for step in shown:
                 talk.steps.append(step)
+                tokens = len(current.token_ids)
+                bar.show(f"{format_speed(current)} | {tokens:,} token{'s' * (tokens != 1)}")
                 if (now := monotonic()) > due:
                     talk.save(current)
                     due = monotonic() + max(SAVE_INTERVAL, SAVE_COST_FACTOR * (monotonic() - now))
     except KeyboardInterrupt:
-        pass
+        talk.keyboard.drop()
     finally:
         talk.save()
     report(current, talk.chat, talk.stats)
@@ -93,7 +122,8 @@ def make_room(talk: Talk, error: ContextFull, keep: int) -> bool:
     console.say(f"{error.message}.")
     console.say(FULL_QUESTION, end="")
     try:
-        word = input().strip().lower()
+        with talk.keyboard.lent(as_before=True):
+            word = input().strip().lower()
     except EOFError:
         word = ""
     if word in ("d", "drop"):

@@ -12,6 +12,7 @@ from localspec.cli import console
 from localspec.cli.answers import format_stats_line
 from localspec.cli.talk import answering, clipboard, saved
 from localspec.cli.talk.change_settings import SETTINGS, change_settings
+from localspec.cli.talk.terminal.keyboard import is_capable
 from localspec.errors import BadValue, PromptError, suggestion
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ class Command:
 
 
 def is_command(text: str) -> bool:
-    """Return whether a text that begins with a slash is a command rather than a path."""
+    """Return whether a text that begins with a slash is a command rather than a path or a comment of code."""
     word = text.split()[0]
-    return "/" not in word[1:]
+    return word == "/" or (word[1].isalpha() and "/" not in word[1:])
 
 
 def run(talk: Talk, text: str) -> None:
@@ -72,7 +73,7 @@ def _help(talk: Talk, argument: str) -> None:
 def _clear(talk: Talk, argument: str) -> None:
     talk.chat.clear()
     saved = f"; the last one is saved as `{talk.name}`" if talk.name and talk.saving else ""
-    talk.name, talk.last_answer, talk.steps = None, None, []
+    talk.name, talk.last_answer, talk.steps, talk.asked_with = None, None, [], {}
     console.say(f"New conversation{saved}")
 
 
@@ -80,7 +81,16 @@ def _system(talk: Talk, argument: str) -> None:
     if argument:
         talk.chat.system = argument
         talk.save()
-    console.say(talk.chat.system or "No system prompt")
+    mine, read = talk.chat.system, talk.chat.preamble()
+    template = f"the chat template of `{talk.chat.runtime.model.name}`"
+    if mine is None:
+        console.say(f"You have set none; {template} has its own:" if read else "No system prompt")
+    else:
+        console.say(mine)
+    if mine is not None and read not in ("", mine):
+        console.say(f"With what {template} adds:")
+    if read not in ("", mine):
+        console.say(read, console.DIM)
 
 
 def _model(talk: Talk, argument: str) -> None:
@@ -138,9 +148,17 @@ def _undo(talk: Talk, argument: str) -> None:
 
 
 def _retry(talk: Talk, argument: str) -> None:
-    if talk.chat.seed is not None or talk.chat.sampling.greedy:
-        console.say("Expect the same answer: /set temperature 0.7, or /set seed random")
+    if why := answering.why_the_same(talk):
+        console.say(f"The same answer comes again: {why}")
     answering.answer(talk, talk.chat.retry, keep=1)
+
+
+def _edit(talk: Talk, argument: str) -> None:
+    if not is_capable():
+        raise PromptError("`/edit` needs a terminal that edits lines", "/undo removes the last question")
+    if not talk.chat.turns:
+        raise PromptError("Nothing was asked yet", None)
+    talk.draft = str(talk.chat.messages[talk.chat.turns[-1]]["content"])
 
 
 def _copy(talk: Talk, argument: str) -> None:
@@ -229,7 +247,9 @@ COMMANDS = {
     "draft": Command(
         "[auto|off|SPEC]", "switch to another drafter", _draft, lambda talk: ("auto", "off", *_models(talk))
     ),
-    "stats": Command("[on|off]", "statistics of the last answer, or of each", _stats, lambda talk: ON_OFF),
+    "stats": Command(
+        "[on|off]", "statistics of the last answer, or of each as it runs", _stats, lambda talk: ON_OFF
+    ),
     "think": Command(
         "[on|off|show|hide]",
         "turn thinking on or off, show or hide it",
@@ -243,6 +263,7 @@ COMMANDS = {
     "delete": Command("NAME", "delete a saved conversation", saved.delete, saved.names),
     "undo": Command("", "remove the last question and its answer", _undo),
     "retry": Command("", "answer the last question again", _retry),
+    "edit": Command("", "change the last question, and ask it again", _edit),
     "copy": Command("[N]", "copy the last answer, or its code block N", _copy),
     "context": Command("", "tokens used, cached and left", _context),
     "accepted": Command("", "the last answer, its accepted draft tokens coloured", _accepted),

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localspec.cli import console
-from localspec.disk import private
+from localspec.cli.talk.terminal.keyboard import Keyboard, is_capable
 
 if TYPE_CHECKING:
-    from prompt_toolkit.completion import Completion
-    from prompt_toolkit.document import Document
+    from localspec.cli.talk.terminal.line import Line
 
 QUOTES = '"""'
 PROMPT = "> "
@@ -30,16 +28,29 @@ class Entry:
     """Reads a line, or several between triple quotes.
 
     A terminal that can do it has a history in the file `history`, Ctrl-G for `$EDITOR`, and Tab for
-    `complete`.
+    `complete`. What `keyboard` has read in the meantime waits in the line.
     """
 
-    def __init__(self, history: Path, complete: Complete) -> None:
-        self._session = _session(history, complete) if _is_capable_terminal() else None
+    def __init__(self, history: Path, complete: Complete, keyboard: Keyboard | None = None) -> None:
+        self._keyboard = keyboard or Keyboard()
+        self._line = _line(history, complete) if is_capable() else None
 
-    def read(self) -> str:
+    def read(self, default: str = "") -> str:
         """Return the typed text; raises EOFError at the end of the input, KeyboardInterrupt for Ctrl-C."""
-        text = self._session.prompt(PROMPT) if self._session else _read_plain()
-        return unquoted(without_controls(text))
+        if self._line is None:
+            return unquoted(without_controls(_read_plain()))
+        with self._keyboard.lent():
+            try:
+                text = self._line.read(PROMPT, self._keyboard.take(), default)
+            finally:
+                self._keyboard.give_back(self._line.rest())
+        return without_controls(self._line.folds.unfold(unquoted(text)))
+
+
+def _line(history: Path, complete: Complete) -> Line:
+    from localspec.cli.talk.terminal.line import Line
+
+    return Line(history, complete, unfinished)
 
 
 def without_controls(text: str) -> str:
@@ -47,11 +58,11 @@ def without_controls(text: str) -> str:
     return _CONTROL.sub("", text.replace("\r\n", "\n"))
 
 
-def each_text(entry: Entry) -> Iterator[str]:
-    """Yield each text that is typed, until the end of the input."""
+def each_text(entry: Entry, default: Callable[[], str] = str) -> Iterator[str]:
+    """Yield each text that is typed, until the end of the input; `default` returns how a line begins."""
     while True:
         try:
-            text = entry.read()
+            text = entry.read(default())
         except KeyboardInterrupt:
             console.say("Ctrl-D leaves")
             continue
@@ -109,69 +120,9 @@ def paths(start: str) -> Iterable[str]:
     return [f"{head}{path.name}{'/' if path.is_dir() else ''}" for path in shown[:MAX_COMPLETIONS]]
 
 
-def _is_capable_terminal() -> bool:
-    return sys.stdin.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-
-
 def _read_plain() -> str:
     console.say(PROMPT, end="")
     text = input()
     while unfinished(text):
         text += "\n" + input()
     return text
-
-
-def _session(history: Path, complete: Complete) -> Any:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import Completer, Completion
-    from prompt_toolkit.filters import Condition
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-    class LineCompleter(Completer):
-        def get_completions(self, document: Document, event: Any) -> Iterable[Completion]:
-            line = document.text_before_cursor
-            word = line.rpartition(" ")[2].rpartition("\n")[2]
-            for text in complete(line):
-                yield Completion(text, start_position=-len(word))
-
-    keys = KeyBindings()
-
-    @keys.add("c-g")
-    def _edit(event: KeyPressEvent) -> None:
-        event.current_buffer.open_in_editor()
-
-    @keys.add("enter", filter=Condition(lambda: unfinished(session.default_buffer.text)))
-    def _new_line(event: KeyPressEvent) -> None:
-        event.current_buffer.newline(copy_margin=False)
-
-    try:
-        private.make_folder(history.parent)
-        private.make_file(history)
-        store: Any = FileHistory(history) if history.is_file() else InMemoryHistory()
-    except OSError:
-        store = InMemoryHistory()
-    session: Any = PromptSession(
-        history=store,
-        completer=LineCompleter(),
-        complete_while_typing=False,
-        key_bindings=keys,
-        enable_open_in_editor=True,
-        prompt_continuation="  ",
-        output=_output(),
-    )
-    return session
-
-
-def _output() -> Any:
-    """Return the output of the prompt, which does not query the cursor's position.
-
-    Some terminals reply late or never, and the reply, or a warning, then appears in the text.
-    """
-    from prompt_toolkit.output import create_output
-    from prompt_toolkit.output.vt100 import Vt100_Output
-
-    output = create_output(stdout=sys.stdout if sys.stdout.isatty() else sys.stderr)
-    if isinstance(output, Vt100_Output):
-        output.enable_cpr = False
-    return output

@@ -20,9 +20,9 @@ def begin(talk: Talk) -> None:
     greeting = f"{name}. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands."
     console.say(greeting, console.DIM)
     if talk.chat.turns:
-        saved.print_last_messages(talk.chat.messages)
-    entry = Entry(talk.library.home / "history", lambda line: complete(talk, line))
-    for text in each_text(entry):
+        saved.print_messages(talk.chat.messages)
+    entry = Entry(talk.library.home / "history", lambda line: complete(talk, line), talk.keyboard)
+    for text in each_text(entry, talk.next_draft):
         if text.strip() or talk.files:
             take(talk, text)
         if talk.over:
@@ -34,12 +34,15 @@ def take(talk: Talk, text: str) -> None:
     try:
         if text.startswith("/") and commands.is_command(text):
             commands.run(talk, text)
+        elif talk.editing and text.strip():
+            answering.ask_instead(talk, text)
         else:
             answering.ask(talk, text)
     except LocalspecError as error:
         console.show(error)
     except KeyboardInterrupt:
         console.say("Stopped")
+        talk.keyboard.drop()
 
 
 def complete(talk: Talk, line: str) -> Iterable[str]:

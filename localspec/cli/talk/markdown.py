@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown
     from rich.syntax import Syntax
 
-MAX_HEIGHT = 0.8  # of the screen; a taller block is drawn early, before it scrolls out of reach
+MAX_HEIGHT = 0.7  # of the screen; a taller block is drawn early, before it scrolls out of reach
+BAR = 1  # the last row, where the statistics of a running answer may be
 SYNC_BEGIN, SYNC_END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output: terminals show it at once
 THEME = "ansi_dark"
 
@@ -175,7 +176,7 @@ class _RawText:
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out
-        self.width, self.height = shutil.get_terminal_size()
+        self.width, self.height = _size()
         self.rows = 0
         self._column = 0
 
@@ -202,8 +203,8 @@ class _RawText:
 
     def replace(self, text: str, blank: bool) -> None:
         """Replace the raw text by the lines of `text`, and a `blank` line after them if wanted."""
-        size = shutil.get_terminal_size()
-        same_size = (self.width, self.height) == tuple(size)
+        size = _size()
+        same_size = (self.width, self.height) == size
         back = f"\x1b[{self.rows}A" if self.rows else ""
         if same_size and self.rows < self.height:
             self._out.write(f"{SYNC_BEGIN}\r{back}\x1b[J{text}" + "\n" * blank + SYNC_END)
@@ -211,6 +212,12 @@ class _RawText:
             self._out.write("\n")
         self.width, self.height = size
         self.rows = self._column = 0
+
+
+def _size() -> tuple[int, int]:
+    """Return the columns and the rows of the screen that an answer may fill."""
+    columns, rows = shutil.get_terminal_size()
+    return columns, rows - BAR
 
 
 def _console(width: int) -> Console:

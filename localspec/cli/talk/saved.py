@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from localspec.state.conversations import Kept
 
 ROLES = {"user": "You", "system": "System prompt"}  # other messages are the model's
+SHOWN_LINES, SHOWN_WIDTH = 6, 400  # of a message of a conversation that is continued
 
 
 def save(talk: Talk, argument: str) -> None:
@@ -36,8 +37,8 @@ def load(talk: Talk, argument: str) -> None:
     if model != talk.model:
         console.say(f"It was saved with `{model}`; `{talk.model}` continues it")
     talk.chat.messages = messages
-    talk.name = argument
-    print_last_messages(messages)
+    talk.name, talk.asked_with = argument, {}
+    print_messages(messages)
 
 
 def search(talk: Talk, argument: str) -> None:
@@ -87,11 +88,20 @@ def _markdown(talk: Talk, messages: list[dict[str, Any]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def print_last_messages(messages: list[dict[str, Any]]) -> None:
-    """Show the last two messages of a conversation that is continued."""
-    for message in messages[-2:]:
-        mark = "> " if message["role"] == "user" else ""
-        console.say(f"{mark}{message['content']}", console.DIM)
+def print_messages(messages: list[dict[str, Any]]) -> None:
+    """Show a conversation that is continued, without the rest of long messages."""
+    marks = {"user": "> ", "system": "System prompt: "}
+    for message in messages:
+        console.say(folded(marks.get(message["role"], "") + str(message["content"])), console.DIM)
+
+
+def folded(text: str) -> str:
+    """Return the first lines of a text, each no longer than a few rows, and the number of the others."""
+    lines = text.strip().split("\n")
+    more = len(lines) - SHOWN_LINES
+    kept = lines if more <= 1 else lines[:SHOWN_LINES]
+    shown = [line if len(line) <= SHOWN_WIDTH else f"{line[:SHOWN_WIDTH]} ..." for line in kept]
+    return "\n".join([*shown, *([f"[{more:,} more lines]"] if more > 1 else [])])
 
 
 def names(talk: Talk) -> list[str]:

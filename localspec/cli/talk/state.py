@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localspec.cli import console
+from localspec.cli.talk.terminal.keyboard import Keyboard
 from localspec.errors import StorageError
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from localspec.runtime.answer import Answer
     from localspec.runtime.choice import Choice
     from localspec.state.conversations import Sessions
+
+Settings = tuple[Hashable, ...]
 
 
 @dataclass
@@ -28,14 +32,31 @@ class Talk:
     library: Library
     sessions: Sessions
     name: str | None  # of the saved conversation, None until it is saved
+    keyboard: Keyboard = field(default_factory=Keyboard)
     stats: bool = False
     show_reasoning: bool = True
     markdown: bool = False
     files: list[Attached] = field(default_factory=list)  # for the next question
     last_answer: Answer | None = None
     steps: list[Step] = field(default_factory=list)  # of the last answer
+    asked_with: dict[int, Settings] = field(default_factory=dict)  # by the positions of questions
+    draft: str = ""  # what the next line begins with
+    editing: bool = False  # the line replaces the last question
     saving: bool = True
     over: bool = False
+
+    @property
+    def settings(self) -> Settings:
+        """All that an answer depends on, besides the conversation."""
+        chat = self.chat
+        parts = (chat.runtime.model.name, str(chat.runtime.decoding_spec), chat.system, chat.thinking)
+        return (*parts, chat.sampling, chat.seed, chat.max_tokens, tuple(chat.stop), chat.grammar)
+
+    def next_draft(self) -> str:
+        """Return what the next line begins with: the last question, if it is edited."""
+        draft, self.draft = self.draft, ""
+        self.editing = bool(draft)
+        return draft
 
     def save(self, partial: Answer | None = None) -> None:
         """Save the conversation with a `partial` answer; if that fails, say so and stop saving."""

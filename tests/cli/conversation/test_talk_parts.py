@@ -105,4 +105,5 @@ def test_a_missing_clipboard_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_path_is_not_a_command() -> None:
     assert commands.is_command("/help me")
     assert commands.is_command("/halp")
-    assert not commands.is_command("/usr/bin/env is what?")
+    for text in ("/usr/bin/env is what?", "/* a comment */", "// another", "/1 of what?"):
+        assert not commands.is_command(text)
