@@ -23,6 +23,7 @@ from localspec.agent.events import ToolResultEvent
 from localspec.cli import app
 from localspec.cli.agent import display
 from localspec.cli.agent.command import NOT_DONE
+from localspec.cli.talk.terminal.keyboard import Keyboard
 from localspec.output.tool_calls import Call
 from localspec.tools import Tool
 
@@ -30,7 +31,7 @@ SERVER = Path(__file__).parents[1] / "agent" / "mcp_server.py"
 SMALL = ("--temperature", "0", "--max-tokens", "60")
 BRIEF = ("--system", "Answer with the call that you are told.")
 WAITING = "touch begun; sleep 297"
-READY = "\x1b[?2004h"  # a line may be typed,
+READY = "\x1b[?25l\x1b[0m\x1b[?7l"  # the prompt is drawn for the first time: a line may be typed,
 TAKEN = "\x1b[?2004l"  # and is taken
 Open = Callable[..., Terminal]
 
@@ -223,6 +224,35 @@ def test_always_is_remembered_and_ctrl_c_works(localspec: Localspec, work: Path,
     assert "Traceback" not in talk.shown
 
 
+def test_what_is_typed_during_a_task_waits_and_commands_work(
+    localspec: Localspec, work: Path, terminal: Open
+) -> None:
+    talk = begin(terminal, localspec, work, "run_shell")
+    talk.until(READY)
+    talk.type(told("run_shell", command="touch b") + "\r")
+    talk.until(TAKEN)
+    talk.type("/chnges")  # during the task: no answer to the question
+    talk.until(QUESTION)
+    talk.type("y\n")
+    talk.until("printed nothing")
+    talk.until("/chnges")  # it waits in the line
+    talk.type("\r")
+    talk.until("Did you mean `/changes`?")
+    for command, said in (
+        ("/changes", "No changes"),
+        ("/undo", "Nothing to undo"),
+        ("/help", "forget the"),
+        ("/new", "new"),
+    ):
+        talk.until(READY)
+        talk.type(f"{command}\r")
+        talk.until(TAKEN)
+        talk.until(said)
+    talk.until(READY)
+    talk.type("/bye\r")
+    assert talk.end() == 0
+
+
 def test_a_change_that_needs_no_question_is_shown_and_can_be_undone(localspec: Localspec, work: Path) -> None:
     (work / "a.txt").write_text("one\ntwo\n", "utf-8")
     task = told("edit_file", path="a.txt", old="one", new="1")
@@ -326,6 +356,6 @@ def test_the_end_of_a_long_call_is_shown(
     monkeypatch.setattr("builtins.input", lambda: "y")
     monkeypatch.setattr(display, "discard_input", lambda: None)
     many = "\n".join(["$ true", *["#"] * 500, "rm -r ~\r$ true\u202e"])
-    assert display.ask_permission(Tool("run_shell", "", {}, print, "run"), many) == "yes"
+    assert display.ask_permission(Keyboard(), Tool("run_shell", "", {}, print, "run"), many) == "yes"
     shown = capsys.readouterr().err
     assert "rm -r ~\ufffd$ true\ufffd\n\nAll 502 lines are above. Allow this?" in shown

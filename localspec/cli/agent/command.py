@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from localspec.cli import console, options
+from localspec.cli.agent.commands import complete, is_command, run_command
 from localspec.cli.agent.display import ask_permission, show, show_change
 from localspec.cli.agent.options import PANELS, AgentOptions, on_terminal
 from localspec.cli.agent.summary import format_stats_line, summary
 from localspec.cli.agent.transcripts import Transcripts, show_tasks
-from localspec.cli.agent.undo import COMMANDS, transcript_file, undo_file, undo_last
+from localspec.cli.agent.undo import transcript_file, undo_file, undo_last
 from localspec.cli.prompt import read_prompt, say_model
+from localspec.cli.talk.terminal.keyboard import Keyboard
 from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
@@ -58,6 +61,12 @@ def agent(given: AgentOptions) -> None:
     given = given.with_task_first()
     task = read_prompt(given.task)
     given.check_task(task)
+    with Keyboard(wanted=task is None) as keyboard:
+        run(given, task, keyboard)
+
+
+def run(given: AgentOptions, task: str | None, keyboard: Keyboard) -> None:
+    """Load the model, then work on the task, or on one after another when it is None."""
     from localspec.agent import resume
     from localspec.agent.tools.folder import Folder
     from localspec.cli.progress import Terminal
@@ -65,7 +74,7 @@ def agent(given: AgentOptions) -> None:
     from localspec.runtime.generation import Runtime
 
     choice = given.parts()
-    permission = permission_of(given)
+    permission = permission_of(given, keyboard)
     library = Library()
     kept = transcript_file(library.home, given.folder)
     conversation = resume.read(given.transcript or kept) if given.resume else None
@@ -82,7 +91,7 @@ def agent(given: AgentOptions) -> None:
             show_tasks(conversation)
             worker.agent.messages += conversation.messages
         if task is None:
-            worker.converse(library.home / "tasks")
+            worker.converse(library.home / "tasks", keyboard)
         elif not worker.work(task, as_json=given.as_json):
             raise typer.Exit(NOT_DONE)
 
@@ -99,13 +108,13 @@ def model_of(given: AgentOptions, conversation: Conversation | None, task: str |
     return model
 
 
-def permission_of(given: AgentOptions) -> Permission:
+def permission_of(given: AgentOptions, keyboard: Keyboard) -> Permission:
     """Return the permission; the user is asked where a terminal can show the question."""
     from localspec.agent.permission import EVERYTHING, HARMLESS, Permission
 
     interactive = all(map(on_terminal, (sys.stdin, sys.stderr)))
     allowed = [*(EVERYTHING if given.yes else HARMLESS), *(given.allow or ())]
-    return Permission(allowed, ask_permission if interactive else None, show_change)
+    return Permission(allowed, partial(ask_permission, keyboard) if interactive else None, show_change)
 
 
 def tools_of(given: AgentOptions, folder: Folder, stack: ExitStack) -> list[Tool]:
@@ -155,24 +164,25 @@ class Worker:
     stats: bool
     lines: list[dict[str, Any]] = field(default_factory=list)  # of the current task
 
-    def converse(self, history: Path) -> None:
-        """Ask for tasks until the end of the input."""
-        from localspec.cli.talk.entry import Entry, each_text, paths
+    def converse(self, history: Path, keyboard: Keyboard) -> None:
+        """Ask for tasks until the end of the input; what is typed during one waits for the next."""
+        from localspec.cli.talk.entry import Entry, each_text
 
         name = self.agent.runtime.model.name
         console.say(f"{name}. Type a task. Ctrl-C stops it, Ctrl-D leaves.", console.DIM)
-        entry = Entry(history, lambda line: paths(line.rpartition(" ")[2]))
+        entry = Entry(history, complete, keyboard)
         for task in filter(str.strip, each_text(entry)):
-            if task.strip() in COMMANDS:
-                if not COMMANDS[task.strip()](self.folder):
-                    return
-                continue
             try:
-                self.work(task, as_json=False)
+                if is_command(task):
+                    if not run_command(task.strip(), self):
+                        return
+                else:
+                    self.work(task, as_json=False)
             except LocalspecError as error:
                 console.show(error)
             except KeyboardInterrupt:
                 console.say("\nStopped")
+                keyboard.drop()
 
     def work(self, task: str, *, as_json: bool) -> bool:
         """Work on one task, with the files that it names in the prompt; return whether it is done."""

@@ -13,6 +13,7 @@ from localspec.output.visible import visible
 if TYPE_CHECKING:
     from localspec.agent.events import Event, ToolResultEvent
     from localspec.agent.permission import Reply
+    from localspec.cli.talk.terminal.keyboard import Keyboard
     from localspec.output.tool_calls import Call
     from localspec.tools import Tool
 
@@ -87,7 +88,7 @@ def _without_middle(line: str) -> str:
     return line if left_out <= 0 else f"{line[:half]} (... {left_out:,} characters ...) {line[-half:]}"
 
 
-def ask_permission(tool: Tool, preview: str) -> Reply:
+def ask_permission(keyboard: Keyboard, tool: Tool, preview: str) -> Reply:
     """Show all of what a call would do, and ask; anything but a clear yes or always is a no.
 
     The question has the number of lines if they may not fit on the screen. Keys pressed before the question
@@ -96,12 +97,14 @@ def ask_permission(tool: Tool, preview: str) -> Reply:
     console.say(f"\n{tool.name} ({tool.access})\n{preview.rstrip()}\n")
     width, height = shutil.get_terminal_size()
     rows = sum(1 + len(line) // width for line in preview.rstrip().split("\n"))
-    discard_input()
-    console.say((f"All {rows} lines are above. " if rows > height - 4 else "") + QUESTION, end="")
-    try:
-        word = input().strip().lower()
-    except EOFError:
-        word = ""
+    with keyboard.lent(as_before=True):
+        keyboard.gather()  # for the next task,
+        discard_input()  # or for nothing where there is none
+        console.say((f"All {rows} lines are above. " if rows > height - 4 else "") + QUESTION, end="")
+        try:
+            word = input().strip().lower()
+        except EOFError:
+            word = ""
     return "always" if word in ("a", "always") else "yes" if word in ("y", "yes") else "no"
 
 

@@ -38,6 +38,10 @@ class Transcripts:
         for out in self._outs:
             transcript.write(out, line)
 
+    def begin_anew(self) -> None:
+        """Let the next line begin a new conversation."""
+        self._continues, self._outs = False, None
+
     def _open_kept(self) -> IO[str] | None:
         from localspec.agent.transcript import opened
 

@@ -1,8 +1,7 @@
-"""The commands that are typed in place of a task, and the undoing of a task's changes."""
+"""Undoing a task's changes, and the files that the data folder keeps of a folder's last task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,27 +37,11 @@ def undo_last(path: Path) -> None:
     undo(folder)
 
 
-def undo(folder: Folder) -> bool:
-    """Restore what the last task has written, and say so; return True."""
+def undo(folder: Folder) -> None:
+    """Restore what the last task has written, and say so."""
     undone = folder.changes.undo()
     for what, names in (("Restored", undone.restored), ("Left alone, changed since", undone.left)):
         if names:
             console.say(f"{what}: {', '.join(names)}")
     if not any(undone):
         console.say("Nothing to undo")
-    return True
-
-
-def list_commands(folder: Folder) -> bool:
-    """Print the commands; return True."""
-    console.say(
-        "/undo restores what the last task has written; /exit, /quit and /bye leave; all else is a task"
-    )
-    return True
-
-
-COMMANDS: dict[str, Callable[[Folder], bool]] = {  # each returns whether to go on
-    "/undo": undo,
-    "/help": list_commands,
-    **dict.fromkeys(("/exit", "/quit", "/bye"), lambda folder: False),
-}

@@ -107,12 +107,16 @@ class Keyboard:
         """Let text that was read too early wait; only within `lent`."""
         self._bytes = typed.encode("utf-8", "surrogateescape") + self._bytes
 
+    def gather(self) -> None:
+        """Let all that was typed so far wait; only within `lent`."""
+        self._settle()
+        while self._active and self._has_bytes(0) and self._draw():
+            pass
+
     def drop(self) -> None:
         """Drop what waits, and say so."""
         with self.lent():
-            self._settle()
-            while self._active and self._has_bytes(0) and self._draw():
-                pass
+            self.gather()
             self._say_dropped()
 
     def _say_dropped(self) -> None:
