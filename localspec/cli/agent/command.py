@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from localspec.cli import console, options
-from localspec.cli.agent.commands import complete, is_command, run_command
-from localspec.cli.agent.display import ask_permission, show, show_change
+from localspec.cli.agent.conversation import converse
+from localspec.cli.agent.display import ask_permission, show_change
 from localspec.cli.agent.options import PANELS, AgentOptions, on_terminal
-from localspec.cli.agent.summary import format_stats_line, summary
 from localspec.cli.agent.transcripts import Transcripts, show_tasks
 from localspec.cli.agent.undo import transcript_file, undo_file, undo_last
+from localspec.cli.agent.worker import Worker
 from localspec.cli.prompt import read_prompt, say_model
 from localspec.cli.talk.terminal.keyboard import Keyboard
-from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
     from localspec.agent.loop import Agent
@@ -91,7 +88,7 @@ def run(given: AgentOptions, task: str | None, keyboard: Keyboard) -> None:
             show_tasks(conversation)
             worker.agent.messages += conversation.messages
         if task is None:
-            worker.converse(library.home / "tasks", keyboard)
+            converse(worker, library.home / "tasks", keyboard)
         elif not worker.work(task, as_json=given.as_json):
             raise typer.Exit(NOT_DONE)
 
@@ -152,80 +149,3 @@ def make_agent(
         max_steps=given.max_steps,
         max_tokens=given.max_tokens,
     )
-
-
-@dataclass
-class Worker:
-    """An agent at work: shows what happens, and writes it to a transcript."""
-
-    agent: Agent
-    folder: Folder
-    transcripts: Transcripts
-    stats: bool
-    lines: list[dict[str, Any]] = field(default_factory=list)  # of the current task
-
-    def converse(self, history: Path, keyboard: Keyboard) -> None:
-        """Ask for tasks until the end of the input; what is typed during one waits for the next."""
-        from localspec.cli.talk.entry import Entry, each_text
-
-        name = self.agent.runtime.model.name
-        console.say(f"{name}. Type a task. Ctrl-C stops it, Ctrl-D leaves.", console.DIM)
-        entry = Entry(history, complete, keyboard)
-        for task in filter(str.strip, each_text(entry)):
-            try:
-                if is_command(task):
-                    if not run_command(task.strip(), self):
-                        return
-                else:
-                    self.work(task, as_json=False)
-            except LocalspecError as error:
-                console.show(error)
-            except KeyboardInterrupt:
-                console.say("\nStopped")
-                keyboard.drop()
-
-    def work(self, task: str, *, as_json: bool) -> bool:
-        """Work on one task, with the files that it names in the prompt; return whether it is done."""
-        from localspec.agent.events import ANSWER
-        from localspec.agent.tools import toolbox
-
-        prompt, names = toolbox.briefed(self.folder, task, self.agent.messages)
-        if names:
-            console.say(f"Files read with the task: {', '.join(names)}", console.DIM)
-        self.lines = []
-        self.folder.changes.begin()
-        try:
-            self._follow(prompt, task, quiet=as_json)
-        finally:
-            self.folder.changes.keep()
-            if changed := self.folder.changes.lines():
-                restore = "`/undo` or `localspec agent --undo` restores it"
-                console.say(f"Changed: {', '.join(changed)}; {restore}")
-        values = summary(self.agent.runtime, self.lines)
-        if as_json:
-            console.print_json(values)
-        if self.stats:
-            console.say(format_stats_line(values), console.DIM)
-        return bool(values["finish_reason"] == ANSWER)
-
-    def _follow(self, prompt: str, task: str, *, quiet: bool) -> None:
-        """Run the agent and record each event; show it too unless `quiet`."""
-        from localspec.agent import transcript
-
-        waiting = console.Waiting()
-        try:
-            with closing(self.agent.run(prompt, task)) as events:
-                for event, line in transcript.lines(events, task):
-                    if line is not None:
-                        self._record(line)
-                    if not quiet:
-                        show(event, waiting)
-        except (KeyboardInterrupt, LocalspecError) as error:
-            self._record(transcript.stopped_line(error, self.agent.messages))
-            raise
-        finally:
-            waiting.clear()
-
-    def _record(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
-        self.transcripts.write(line, self.agent.runtime.model.name)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from localspec.cli import console
 from localspec.cli.agent.undo import undo
+from localspec.cli.talk.entry import paths
 from localspec.errors import PromptError, suggestion
 
 if TYPE_CHECKING:
-    from localspec.cli.agent.command import Worker
+    from localspec.cli.agent.worker import Worker
 
 LEAVE = ("exit", "quit", "bye")
 
@@ -59,8 +60,6 @@ def run_command(text: str, worker: Worker) -> bool:
 
 def complete(line: str) -> Iterable[str]:
     """Return completions of the last word of a line: commands, or files."""
-    from localspec.cli.talk.entry import paths
-
     word = line.rpartition(" ")[2]
     if word == line and word.startswith("/"):
         return [f"/{name}" for name in COMMANDS if name.startswith(word[1:])] or paths(word)
