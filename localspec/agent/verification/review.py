@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from localspec.agent.events import ToolResultEvent
-from localspec.agent.loop_guard import CHANGING
 from localspec.agent.permission import CHANGES
 from localspec.agent.tools import edits, files, shell, syntax
 from localspec.agent.tools.folder import Folder
@@ -28,6 +27,20 @@ class Attached(NamedTuple):
 
     text: str
     names: list[str]
+
+
+class State(NamedTuple):
+    """The state of a folder: what the task has changed in it, and the programs that have run."""
+
+    changes: frozenset[tuple[str, bytes]]
+    runs: int
+
+
+class Failure(NamedTuple):
+    """How tests failed, and in which state of the folder."""
+
+    state: State
+    text: str
 
 
 class Review:
@@ -53,41 +66,44 @@ class Review:
         self.folder.protects_tests = not self._demands.tests
         self._refused = False
         self._seconds = 0.0  # of the last tests
-        self._version = 0  # of the folder: counts changes and programs
-        self._passed: int | None = None  # the version whose tests passed, or could not be run
-        self._failure: tuple[int, str] | None = None  # the version whose tests failed, and how
-        self._restarted = False
-        self._begin_attempt()
+        self._runs = 0  # programs so far
+        self._passed: State | None = None  # with which the tests passed
+        self._failure: Failure | None = None  # the last one
+        self._ran = self._asked_to_change = self._restarted = False
 
     def start_over(self) -> None:
         """Begin a new attempt at the task, with nothing done."""
         self._restarted = True
-        self._begin_attempt()
-
-    def _begin_attempt(self) -> None:
-        self._version += 1
-        self._begun = self._version
         self._ran = self._asked_to_change = False
+
+    @property
+    def _state(self) -> State:
+        return State(self.folder.changes.state(), self._runs)
 
     def shows(self, known: Tool) -> bool:
         """Return whether the model sees a tool: one more that it has no use for makes a small model worse."""
         return known.name != edits.REPLACE or bool(self._demands.renames)
 
     def allows(self, known: Tool) -> bool:
-        """Return whether the task may use a tool at the moment.
+        """Return whether the task may use a tool at the moment."""
+        useless = known.access in CHANGES if self._demands.question else known.access == "run" and self._knows
+        return self.shows(known) and not useless
 
-        A new attempt begins with a change where the failure is known: to run something would show it again.
+    @property
+    def _knows(self) -> bool:
+        """Whether the failure is known, so that the next thing is a change: a program would show it again.
+
+        The first attempt may look at it with one program.
         """
-        if self._demands.question:
-            return self.shows(known) and known.access not in CHANGES
-        knows = self._failure is not None and self._restarted and self._version == self._begun
-        return self.shows(known) and not (knows and known.access == "run")
+        if self._failure is None or self._failure.state.changes != self.folder.changes.state():
+            return False
+        return self._restarted or self._runs > self._failure.state.runs
 
     def note(self, result: ToolResultEvent, known: Tool | None) -> None:
         """Take the result of a call into account."""
-        if known and known.access in CHANGING and result.allowed:
-            self._version += 1
-            self._ran = self._ran or known.access == "run"
+        if known and known.access == "run" and result.allowed:
+            self._runs += 1
+            self._ran = True
 
     def attached(self, result: str, messages: Sequence[Mapping[str, Any]]) -> Attached:
         """Return the places and the files that a failed program names, unless a message has them."""
@@ -104,7 +120,7 @@ class Review:
         """Return the call whose success the end of the task needs; None if nothing is left to be run."""
         changed = any(self.folder.changes.texts())
         due = (changed or self._demands.failing) and not self._demands.question
-        if not due or not self._can_run or self._refused or self._version == self._passed:
+        if not due or not self._can_run or self._refused or self._state == self._passed:
             return None
         return self._test_call()
 
@@ -127,14 +143,15 @@ class Review:
         self._seconds = result.seconds
         if result.failed and result.allowed:
             command = result.call.arguments["command"]
-            self._failure = (self._version, f"`{command}` fails:\n{last_lines(result.text)}")
+            self._failure = Failure(self._state, f"`{command}` fails:\n{last_lines(result.text)}")
         else:
-            self._passed = self._version
+            self._passed = self._state
 
     def known_failure(self) -> str | None:
         """Return how the tests failed, if nothing has changed since and the task is not only a question."""
-        failed_now = self._failure is not None and self._failure[0] == self._version
-        return self._failure[1] if self._failure and failed_now and not self._demands.question else None
+        if self._failure is None or self._failure.state != self._state or self._demands.question:
+            return None
+        return self._failure.text
 
     def fault(self) -> str | None:
         """Return why the task may not end yet, as far as that can be told without running anything."""
