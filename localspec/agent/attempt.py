@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localspec.agent import events
 from localspec.agent.events import FinishedEvent
 from localspec.agent.loop_guard import LoopGuard
 
-MAX_HAND_BACKS = 2  # faults that the first attempt hands back to the model; the others hand back one
+MAX_SAME, MAX_SAME_AGAIN = 3, 2  # times that the first attempt, and another one, may fail in the same way
 MAX_ATTEMPTS = 6  # attempts at a task
 FAILED = (events.UNVERIFIED, events.REPEATED)  # ends after which another attempt is made
+
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 
 
 @dataclass(slots=True)
@@ -20,7 +24,7 @@ class Attempt:
 
     number: int
     guard: LoopGuard
-    hand_backs: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def begin(cls, state: Callable[[], object] | None, number: int = 0) -> Attempt:
@@ -37,10 +41,15 @@ class Attempt:
         """Return the seed of the next answer."""
         return self.guard.repeats + 1000 * self.number
 
-    def hands_back(self) -> bool:
-        """Return whether a fault goes back to the model, and count it."""
-        self.hand_backs += 1
-        return self.hand_backs <= (1 if self.number else MAX_HAND_BACKS)
+    @property
+    def failed(self) -> bool:
+        """Return whether the same fault has come too often; another one may be progress."""
+        most = MAX_SAME_AGAIN if self.number else MAX_SAME
+        return any(count > most for count in self.faults.values())
+
+    def note(self, fault: str) -> None:
+        """Count a fault; the numbers in it make no difference."""
+        self.faults[_NUMBER.sub("#", fault)] += 1
 
     def may_start_over(self, finished: FinishedEvent) -> bool:
         """Return whether the task is attempted again after such an end."""

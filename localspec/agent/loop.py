@@ -126,11 +126,15 @@ class Agent:
             return FinishedEvent(events.LENGTH, turn.text.strip())
         final = next((call for call in turn.calls if call.name == FINAL), None)
         others = turn.calls[: turn.calls.index(final)] if final else turn.calls
-        yield from self._run_calls(others, attempt.guard)
+        yield from self._run_calls(others, attempt)
+        if final is None and (attempt.failed or attempt.guard.stuck):
+            return FinishedEvent(events.UNVERIFIED if attempt.failed else events.REPEATED, "")
         if final is None:
-            return FinishedEvent(events.REPEATED, "") if attempt.guard.stuck else None
+            return None
         fault = (yield from self._fault(self._review)) if self._review else None
-        if fault is not None and attempt.hands_back():
+        if fault is not None:
+            attempt.note(fault)
+        if fault is not None and not attempt.failed:
             yield from self._go_on(final, fault, attempt.guard, len(others))
             return None
         reason = events.UNVERIFIED if fault else events.LENGTH if cut is not None else events.ANSWER
@@ -238,34 +242,37 @@ class Agent:
         results = (message for message in self.messages if message["role"] == "tool")
         return next((result for result in results if len(result["content"]) > len(DROPPED_RESULT)), None)
 
-    def _run_calls(self, calls: Sequence[Call], guard: LoopGuard) -> Generator[Event, None, None]:
+    def _run_calls(self, calls: Sequence[Call], attempt: Attempt) -> Generator[Event, None, None]:
         results = [result_message(call, number, INTERRUPTED_RESULT) for number, call in enumerate(calls)]
         self.messages += results  # before any call runs: Ctrl-C may leave calls without a result
         for number, call in enumerate(calls):
             yield events.ToolCallEvent(call)
-            result = run_call(call, self.tools, self._permission, guard)
+            result = run_call(call, self.tools, self._permission, attempt.guard)
             if self._review:
                 result = self._reviewed(self._review, result)
             results[number] |= result_message(call, number, result.text, result.attached)
-            guard.note(result, self.tools.get(call.name))
+            attempt.guard.note(result, self.tools.get(call.name))
             yield result
             if self._review:
-                yield from self._test_change(self._review, result, results[number])
+                told = yield from self._test_change(self._review, result, attempt)
+                results[number] |= result_message(call, number, result.text, result.attached, told)
 
     def _test_change(
-        self, review: Review, changed: ToolResultEvent, message: dict[str, Any]
-    ) -> Generator[Event, None, None]:
-        """Run tests that have failed once more after a change, and tell the model how they end."""
+        self, review: Review, changed: ToolResultEvent, attempt: Attempt
+    ) -> Generator[Event, None, str]:
+        """Run tests that have failed once more after a change; return what the model gets to know of it."""
         call = review.call_after(changed, self.tools.get(changed.call.name))
         if call is None:
-            return
+            return ""
         yield events.CheckEvent(call)
         result = run_call(call, {call.name: review.run_tests}, self._permission)
         review.note_tests(result)
+        fault = review.known_failure()
+        if fault is not None:
+            attempt.note(fault)
         passes = f"`{call.arguments['command']}` passes now" if result.allowed else ""
-        told = review.known_failure() or passes
-        message["content"] = "\n\n".join(filter(None, [message["content"], told]))
-        yield events.CheckEvent(call, result, told)
+        yield events.CheckEvent(call, result, fault or passes)
+        return fault or passes
 
     def _reviewed(self, review: Review, result: ToolResultEvent) -> ToolResultEvent:
         """Return a result with the files that a failed program names."""

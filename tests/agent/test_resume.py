@@ -29,7 +29,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def agent(runtime: Any, folder: Folder, tools: list[str]) -> Agent:
     chosen = toolbox.chosen(folder, tools)
-    return Agent(runtime, chosen, Permission(EVERYTHING), folder=folder, max_tokens=40, max_steps=4)
+    return Agent(runtime, chosen, Permission(EVERYTHING), folder=folder, max_tokens=40, max_steps=6)
 
 
 def written(worker: Agent, tasks: list[str], until: type | None = None) -> list[dict[str, Any]]:

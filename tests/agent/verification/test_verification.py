@@ -11,7 +11,7 @@ import pytest
 
 import models
 from localspec.agent import events
-from localspec.agent.attempt import MAX_ATTEMPTS, MAX_HAND_BACKS
+from localspec.agent.attempt import MAX_ATTEMPTS, MAX_SAME, MAX_SAME_AGAIN, Attempt
 from localspec.agent.calls import run_call
 from localspec.agent.events import (
     CheckEvent,
@@ -267,7 +267,9 @@ def test_a_task_whose_tests_fail_is_not_done(small: Any, folder: Folder) -> None
     assert "AssertionError" in prompt
     assert "return width + height" in prompt  # of the module that the test imports
     assert sum(isinstance(one, StartOverEvent) for one in found) == MAX_ATTEMPTS - 1
-    assert sum(isinstance(one, NotYetEvent) for one in found) == MAX_HAND_BACKS + MAX_ATTEMPTS - 1
+    assert (
+        sum(isinstance(one, NotYetEvent) for one in found) == MAX_SAME + (MAX_ATTEMPTS - 1) * MAX_SAME_AGAIN
+    )
     assert isinstance(found[-1], FinishedEvent)
     assert found[-1].reason in (events.UNVERIFIED, events.MAX_STEPS)
     assert worker.messages[-1]["role"] == "assistant"
@@ -315,6 +317,16 @@ def test_tests_that_are_not_allowed_are_not_run_and_it_is_said(small: Any, folde
     results = [one.result for one in found if isinstance(one, CheckEvent) and one.result]
     assert [(result.allowed, "not allowed" in result.text) for result in results] == [(False, True)]
     assert found[-1].reason in (events.ANSWER, events.LENGTH)
+
+
+def test_the_same_failure_ends_an_attempt_and_another_one_does_not() -> None:
+    attempt = Attempt.begin(None)
+    for number in range(MAX_SAME):
+        attempt.note(f"line {number}: AssertionError in {number / 7} s")
+        attempt.note(f"another failure {chr(97 + number)}")
+        assert not attempt.failed
+    attempt.note("line 99: AssertionError in 0.5 s")
+    assert attempt.failed
 
 
 def test_a_new_attempt_begins_with_the_files_as_they_were(folder: Folder) -> None:
