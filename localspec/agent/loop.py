@@ -14,7 +14,7 @@ from localspec.agent.attempt import Attempt
 from localspec.agent.calls import INTERRUPTED_RESULT, result_message, run_call
 from localspec.agent.events import Event, FinishedEvent, ToolResultEvent
 from localspec.agent.loop_guard import FINAL, LoopGuard
-from localspec.agent.partial_call import cut_answer
+from localspec.agent.partial_call import call_so_far, cut_answer
 from localspec.agent.permission import Permission
 from localspec.agent.tools.folder import Folder
 from localspec.agent.turn import Turn, parse_turn
@@ -123,7 +123,7 @@ class Agent:
             turn = Turn(calls=[Call(FINAL, {"answer": cut})])
             self.messages[-1] = turn.message()
         elif not turn.calls:
-            return FinishedEvent(events.LENGTH, turn.text.strip())
+            return FinishedEvent(events.LENGTH, "" if call_so_far(turn.text) else turn.text.strip())
         final = next((call for call in turn.calls if call.name == FINAL), None)
         others = turn.calls[: turn.calls.index(final)] if final else turn.calls
         yield from self._run_calls(others, attempt)

@@ -93,7 +93,7 @@ def messages_of(lines: Iterable[Line]) -> list[dict[str, Any]]:
             case "start_over":
                 turn = Turn()
                 del messages[begin:]
-            case "finished" if line["reason"] in WITH_ANSWER:
+            case "finished" if line["reason"] in WITH_ANSWER and line["text"]:
                 if messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]:
                     messages.pop()
                 messages.append({"role": "assistant", "content": line["text"]})

@@ -21,6 +21,8 @@ LAST_LINES = 40  # of what tests print
 QUICK = 10.0  # seconds of tests that run after each change, once they have failed
 RUN_TESTS = "run_tests"
 
+Changed = frozenset[tuple[str, bytes]]  # the files that a task has changed, with their contents
+
 
 class Attached(NamedTuple):
     """Text that goes to the model with a result, and the names of the files in it."""
@@ -29,17 +31,10 @@ class Attached(NamedTuple):
     names: list[str]
 
 
-class State(NamedTuple):
-    """The state of a folder: what the task has changed in it, and the programs that have run."""
-
-    changes: frozenset[tuple[str, bytes]]
-    runs: int
-
-
 class Failure(NamedTuple):
-    """How tests failed, and in which state of the folder."""
+    """How tests failed, and how many programs had run by then: one may have changed the folder."""
 
-    state: State
+    runs: int
     text: str
 
 
@@ -67,8 +62,8 @@ class Review:
         self._refused = False
         self._seconds = 0.0  # of the last tests
         self._runs = 0  # programs so far
-        self._passed: State | None = None  # with which the tests passed
-        self._failure: Failure | None = None  # the last one
+        self._passed: tuple[Changed, int] | None = None  # what was changed and had run when the tests passed
+        self._failures: dict[Changed, Failure] = {}  # by what was changed
         self._ran = self._asked_to_change = self._restarted = False
 
     def start_over(self) -> None:
@@ -77,8 +72,8 @@ class Review:
         self._ran = self._asked_to_change = False
 
     @property
-    def _state(self) -> State:
-        return State(self.folder.changes.state(), self._runs)
+    def _state(self) -> tuple[Changed, int]:
+        return self.folder.changes.state(), self._runs
 
     def shows(self, known: Tool) -> bool:
         """Return whether the model sees a tool: one more that it has no use for makes a small model worse."""
@@ -95,9 +90,8 @@ class Review:
 
         The first attempt may look at it with one program.
         """
-        if self._failure is None or self._failure.state.changes != self.folder.changes.state():
-            return False
-        return self._restarted or self._runs > self._failure.state.runs
+        failure = self._failures.get(self.folder.changes.state())
+        return failure is not None and (self._restarted or self._runs > failure.runs)
 
     def note(self, result: ToolResultEvent, known: Tool | None) -> None:
         """Take the result of a call into account."""
@@ -127,7 +121,7 @@ class Review:
     def call_after(self, result: ToolResultEvent, known: Tool | None) -> Call | None:
         """Return the call of tests that have failed and may pass after a change, if they are quick."""
         changed = not result.failed and known is not None and known.access in CHANGES
-        due = changed and self._failure is not None and self._seconds <= QUICK and not self._refused
+        due = changed and self._failures and self._seconds <= QUICK and not self._refused
         return self._test_call() if due else None
 
     def _test_call(self) -> Call | None:
@@ -143,15 +137,17 @@ class Review:
         self._seconds = result.seconds
         if result.failed and result.allowed:
             command = result.call.arguments["command"]
-            self._failure = Failure(self._state, f"`{command}` fails:\n{last_lines(result.text)}")
+            text = f"`{command}` fails:\n{last_lines(result.text)}"
+            self._failures[self.folder.changes.state()] = Failure(self._runs, text)
         else:
             self._passed = self._state
 
     def known_failure(self) -> str | None:
         """Return how the tests failed, if nothing has changed since and the task is not only a question."""
-        if self._failure is None or self._failure.state != self._state or self._demands.question:
+        failure = self._failures.get(self.folder.changes.state())
+        if failure is None or failure.runs != self._runs or self._demands.question:
             return None
-        return self._failure.text
+        return failure.text
 
     def fault(self) -> str | None:
         """Return why the task may not end yet, as far as that can be told without running anything."""

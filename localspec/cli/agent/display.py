@@ -59,10 +59,9 @@ def show(event: Event, waiting: console.Waiting) -> None:
             console.say("The context is full: dropped the oldest tool result from the conversation")
         case events.FinishedEvent(events.ANSWER, text):
             console.print_answer(text)
-        case events.FinishedEvent(events.UNVERIFIED, text):
-            console.print_answer(text)
-            console.say(f"Stopped: {STOP_REASONS[events.UNVERIFIED]}")
-        case events.FinishedEvent(reason):
+        case events.FinishedEvent(reason, text):
+            if text:
+                console.print_answer(text)
             console.say(f"Stopped: {STOP_REASONS[reason]}")
 
 
