@@ -207,6 +207,10 @@ class Runtime:
         """Return the tokens of a conversation's first turn; the bare text without a chat template."""
         return self.model.encode_chat([{"role": "user", "content": text}])
 
+    def _is_number(self, token: int) -> bool:
+        """Return whether a token is part of a number."""
+        return str(self.tokenizer.decode([token])).strip().isdigit()
+
     def answer(
         self,
         prompt: Tokens,
@@ -238,7 +242,7 @@ class Runtime:
             stop_tokens=self.model.stop_tokens(),
             stop=stop,
             marks=marks,
-            repeats=Repetition().add if loop_guard else None,
+            repeats=Repetition(self._is_number).add if loop_guard else None,
             max_new_tokens=limit,
         )
         sampler = Sampler(

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from localspec.core.types import Tokens
-from localspec.output.repetition import LENGTH, PERIOD, TIMES, Repetition
+from localspec.output.repetition import COUNTING_LENGTH, LENGTH, PERIOD, TIMES, Repetition
 
 CHANCE = random.Random(7)
 
@@ -53,3 +53,41 @@ def test_it_begins_anew_after_a_change() -> None:
     text = [*repeated[:most], -5, *repeated[:most]]
     assert end_of(text) is None
     assert end_of([*text, repeated[most]]) == len(text) + 1
+
+
+DIGITS = 100_000  # and above: tokens of numbers
+
+
+def end_of_counting(tokens: Tokens) -> int | None:
+    """Return the same where some tokens are numbers."""
+    repetition = Repetition(lambda token: token >= DIGITS)
+    return next((at for at, token in enumerate(tokens, 1) if repetition.add(token)), None)
+
+
+@pytest.mark.parametrize("period", [16, 41, PERIOD])
+def test_a_passage_that_counts_is_ended_later(period: int) -> None:
+    passage = words(period - 2)
+    text = [
+        token
+        for number in range(10, 400)
+        for token in (DIGITS + number // 10 % 10, DIGITS + number % 10, *passage)
+    ]
+    assert end_of(text) is None
+    assert end_of_counting(text) == period + max(COUNTING_LENGTH, TIMES * period)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [
+            token
+            for number in range(4000)
+            for token in (5, DIGITS + number % 10, DIGITS + number % 7, 7, 8, 9, 9)
+        ],
+        [DIGITS + number % 10 for number in range(9000)],  # digits of pi, say
+        [token for number in range(99) for token in (*words(20), DIGITS + number % 10)],
+        [token for number in range(70) for token in (*[5, 6, 7, 8] * 10, DIGITS + number % 10)],
+    ],
+)
+def test_other_texts_with_numbers_are_not(tokens: list[int]) -> None:
+    assert end_of_counting(tokens) is None
