@@ -40,11 +40,11 @@ class Repetition:
         self._last[1:] = self._last[:-1]
         self._last[0] = token
         periods = self._counting.add(NUMBER if self._is_number(token) else token)
-        return any(CHANGING * self._changed(period) <= period for period in periods)
+        return any(CHANGING * self._changed(period) <= PERIOD for period in periods)
 
     def _changed(self, period: int) -> int:
-        """Return how many tokens of the last passage differ from the one before."""
-        return int(np.count_nonzero(self._last[:period] != self._last[period : 2 * period]))
+        """Return how many of the last PERIOD tokens differ from those a period before them."""
+        return int(np.count_nonzero(self._last[:PERIOD] != self._last[period : period + PERIOD]))
 
 
 class _Periods:
