@@ -57,6 +57,12 @@ class CheckEvent(NamedTuple):
     told: str = ""
 
 
+class NotCheckedEvent(NamedTuple):
+    """The reason why a task ends without all of its tests."""
+
+    reason: str
+
+
 class PromptEvent(NamedTuple):
     """The text that the model gets as its task: with files, and with what failing tests print."""
 
@@ -103,6 +109,7 @@ Event = (
     | ToolCallEvent
     | ToolResultEvent
     | CheckEvent
+    | NotCheckedEvent
     | PromptEvent
     | NotYetEvent
     | StartOverEvent

@@ -156,6 +156,8 @@ class Agent:
         if fault is None and (call := review.last_call()):
             yield from self._run_tests(review, call)
             fault = review.known_failure()
+        if fault is None and (reason := review.not_checked()):
+            yield events.NotCheckedEvent(reason)
         return fault
 
     def _run_tests(self, review: Review, call: Call) -> Generator[Event, None, ToolResultEvent]:

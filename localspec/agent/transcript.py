@@ -34,6 +34,8 @@ def lines(events: Iterator[Event], task: str) -> Iterator[tuple[Event, dict[str,
             case happened.CheckEvent(call, result, told) if result:
                 line = {**_result_line(result), "event": "tests", "command": call.arguments["command"]}
                 line |= {"told": told} if told else {}
+            case happened.NotCheckedEvent(reason):
+                line = {"event": "not_checked", "reason": reason, "at": now()}
             case happened.PromptEvent(piece):
                 line = {"event": "prompt", "text": piece, "at": now()}
             case happened.NotYetEvent(call, reason, attached):

@@ -49,11 +49,34 @@ def command_of_tests(folder: Folder, task: str) -> str | None:
     )
     if command := next(quoted, None):
         return command
+    tests = _python_tests(folder, task)
+    named = any(_names(task, name) for name in tests)
+    commands = [*_python_commands(folder, tests), *([] if named else _package_commands(folder))]
+    return " && ".join(commands) or None
+
+
+def _python_tests(folder: Folder, task: str) -> list[str]:
+    """Return the Python test files that the task names, or else all of the folder."""
     names = [folder.name(file) for file in islice(folder.files(folder.root), MAX_SCANNED)]
     tests = [name for name in names if _PYTHON_TEST.fullmatch(PurePosixPath(name).name)]
-    named = [name for name in tests if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", task)]
-    commands = [*_python_commands(folder, named or tests), *([] if named else _package_commands(folder))]
-    return " && ".join(commands) or None
+    return [name for name in tests if _names(task, name)] or tests
+
+
+def _names(task: str, name: str) -> bool:
+    return re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", task) is not None
+
+
+def _text(folder: Folder, name: str) -> str:
+    return text_files.content(folder, folder.root / name) or ""
+
+
+def missing_runner(folder: Folder, task: str) -> str | None:
+    """Return why test files of the folder cannot be run; None if there are none, or all can."""
+    python, tests = python_of(folder), _python_tests(folder, task)
+    functions = [name for name in tests[: MAX_FILES + 1] if _kind(_text(folder, name)) == "functions"]
+    if not functions or _has_pytest(folder, python):
+        return None
+    return f"{functions[0]} needs pytest, which `{python}` does not have: it was not run"
 
 
 def command_of_failing_program(folder: Folder, task: str) -> str | None:
@@ -68,8 +91,7 @@ def command_of_failing_program(folder: Folder, task: str) -> str | None:
 
 def _python_commands(folder: Folder, tests: Sequence[str]) -> Iterator[str]:
     """Yield the commands of Python test files: one of a runner, and one for each that is a script."""
-    texts = {name: text_files.content(folder, folder.root / name) or "" for name in tests[: MAX_FILES + 1]}
-    kinds = {name: _kind(text) for name, text in texts.items()}
+    kinds = {name: _kind(_text(folder, name)) for name in tests[: MAX_FILES + 1]}
     python = python_of(folder)
     by_runner = [name for name, kind in kinds.items() if kind in ("functions", "unittest")]
     if by_runner and _has_pytest(folder, python):

@@ -9,7 +9,7 @@ from localspec.agent.events import ToolResultEvent
 from localspec.agent.permission import CHANGES
 from localspec.agent.tools import edits, files, shell, syntax
 from localspec.agent.tools.folder import Folder
-from localspec.agent.verification.commands import command_of_failing_program, command_of_tests
+from localspec.agent.verification.commands import command_of_failing_program, command_of_tests, missing_runner
 from localspec.agent.verification.definitions import definitions
 from localspec.agent.verification.named_files import handed_over, named_files
 from localspec.agent.verification.task import Demands, demands
@@ -117,6 +117,12 @@ class Review:
         if not due or not self._can_run or self._refused or self._state == self._passed:
             return None
         return self._test_call()
+
+    def not_checked(self) -> str | None:
+        """Return why a task that has changed files ends without its tests; None if nothing kept them back."""
+        if not any(self.folder.changes.texts()) or not self._can_run or self._refused:
+            return None
+        return missing_runner(self.folder, self._task)
 
     def call_after(self, result: ToolResultEvent, known: Tool | None) -> Call | None:
         """Return the call of tests that have failed and may pass after a change, if they are quick."""

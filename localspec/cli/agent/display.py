@@ -52,6 +52,8 @@ def show(event: Event, waiting: console.Waiting) -> None:
             console.say(format_result(result), console.RED if result.failed else console.DIM)
         case events.NotYetEvent(_, reason):
             console.say(f"Not done yet: {reason.splitlines()[0]}")
+        case events.NotCheckedEvent(reason):
+            console.say(reason)
         case events.StartOverEvent(reason, names):
             restored = f"; restored {', '.join(names)}" if names else ""
             console.say(f"Starting over, {STOP_REASONS[reason]}{restored}")

@@ -27,7 +27,11 @@ from localspec.agent.tools import toolbox
 from localspec.agent.tools.edits import Edits
 from localspec.agent.tools.folder import Folder, is_test
 from localspec.agent.tools.shell import Shell
-from localspec.agent.verification.commands import command_of_failing_program, command_of_tests
+from localspec.agent.verification.commands import (
+    command_of_failing_program,
+    command_of_tests,
+    missing_runner,
+)
 from localspec.agent.verification.definitions import definitions
 from localspec.agent.verification.named_files import handed_over, local_imports, named_files
 from localspec.agent.verification.review import Review, last_lines
@@ -132,6 +136,23 @@ def test_the_python_of_the_folder_is_not_run_before_it_is_allowed(folder: Folder
     (folder.root / ".venv/lib/python3.11/site-packages/pytest").mkdir(parents=True)
     assert command_of_tests(folder, "") == ".venv/bin/python -m pytest -q test_area.py"
     assert not (folder.root / "ran").exists()
+
+
+def test_tests_without_their_runner_are_told(folder: Folder) -> None:
+    python = folder.root / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    lay_out(folder, test_area=FUNCTIONS, test_b=CASES)
+    assert command_of_tests(folder, "") == ".venv/bin/python -m unittest -q test_b.py"
+    told = "test_area.py needs pytest, which `.venv/bin/python` does not have: it was not run"
+    assert missing_runner(folder, "") == told
+    assert missing_runner(folder, "Make test_b.py pass.") is None
+    review = review_of(folder, "Write a.py.")
+    assert review.not_checked() is None  # nothing is changed
+    Edits(folder).write_file("a.py", "x = 1\n")
+    assert review.not_checked() == told
+    (folder.root / ".venv/lib/python3.11/site-packages/pytest").mkdir(parents=True)
+    assert review.not_checked() is None
 
 
 @pytest.mark.parametrize(
