@@ -216,6 +216,9 @@ def test_always_is_remembered_and_ctrl_c_works(localspec: Localspec, work: Path,
     talk.until(READY)
     talk.type("Tell a very long story.\r")
     talk.until(TAKEN)
+    kept = Path(localspec.environment()["LOCALSPEC_HOME"]) / "agent"
+    while not any("very long story" in file.read_text("utf-8") for file in kept.glob("*.jsonl")):
+        time.sleep(0.1)  # until the task has begun
     talk.interrupt()
     talk.until("Stopped")
     talk.until(READY)
