@@ -13,7 +13,6 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 NAME = "localspec"
 WINDOWS = os.name == "nt"
@@ -56,11 +55,17 @@ def _origin(own: Distribution | None, extras: list[str]) -> tuple[list[str], lis
     parts = urlsplit(url)
     if parts.scheme != "file":
         return [], [f"{NAME}{brackets} @ {url}"]
-    path = Path(url2pathname(parts.path) if WINDOWS else unquote(parts.path))
+    path = Path(_windows_path(parts.path) if WINDOWS else unquote(parts.path))
     if not path.exists():
         return [], _requirements(own, extras) or [f"{NAME}{brackets}"]
     editable = found.get("dir_info", {}).get("editable", False)
     return ["-e"] if editable else [], [f"{path}{brackets}"]
+
+
+def _windows_path(path: str) -> str:
+    from urllib.request import url2pathname  # slow to import
+
+    return url2pathname(path)
 
 
 def _direct_url(own: Distribution | None) -> dict[str, Any]:

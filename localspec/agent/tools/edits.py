@@ -105,7 +105,10 @@ class Edits:
 
         def needed(path: str, **arguments: str) -> Iterator[tuple[Access, str]]:
             shown = preview(path=path, **arguments)
-            yield "test" if self._folder.is_protected(path) else "write", shown
+            if self._folder.is_protected(path):
+                yield "test", f"A test, which the task does not speak of changing:\n{shown}"
+            else:
+                yield "write", shown
 
         return needed
 

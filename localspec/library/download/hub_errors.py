@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,8 +93,10 @@ def _fault_of_settings(error: Exception) -> str:
 
 def _proxy() -> tuple[str, str]:
     """Return the variable that names the hub's proxy, and its value; "" and "" without one."""
+    from urllib.request import proxy_bypass  # slow to import
+
     parts = urlsplit(cache.endpoint())
-    if urllib.request.proxy_bypass(parts.hostname or ""):
+    if proxy_bypass(parts.hostname or ""):
         return "", ""
     for wanted in (f"{parts.scheme}_proxy", "all_proxy"):
         for name, value in os.environ.items():
