@@ -9,11 +9,16 @@ import subprocess
 import tomllib
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from localspec import children
 
 TIMEOUT = 20.0  # seconds
+JSX = "Unexpected token '<'"  # what node says of markup, which other tools turn into JavaScript
+
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r",(?=\s*[\]}])")
 _ESCAPED = re.compile(r'\\([nt"\\])')
 _MEANING = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 MAX_MESSAGE = 600  # characters
@@ -71,9 +76,13 @@ def _python(text: str) -> str | None:
 
 
 def _json(text: str) -> str | None:
+    """Return why JSON does not parse; comments and last commas are let be, as editors' settings have them."""
     try:
         json.loads(text)
     except (ValueError, RecursionError) as error:
+        with suppress(ValueError, RecursionError):
+            json.loads(_LAST_COMMA.sub("", _COMMENT.sub(lambda match: match[1] or "", text)))
+            return None
         return str(error)
     return None
 
@@ -111,4 +120,6 @@ def _checked(end: str, text: str) -> str | None:
         if result.returncode in (0, NO_PROGRAM):
             return None
         printed = result.stdout.decode("utf-8", "replace").strip()[:MAX_MESSAGE]
+        if JSX in printed:
+            return None
     return printed

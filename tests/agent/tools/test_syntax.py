@@ -32,6 +32,8 @@ def test_a_fault_is_found(name: str, text: str) -> None:
         ("a.py", "x = '\\d'\n"),
         ("a.json", '{"a": [1]}'),
         ("a.toml", "a = 1"),
+        ("tsconfig.json", '{\n  // a comment\n  "a": "// none", /* b */\n  "c": [1, 2,],\n}'),
+        ("App.js", "export default () => <p>Hello</p>"),
         ("a.txt", "def f(:"),
         ("a", "{"),
     ],
