@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -43,36 +44,37 @@ SUITE = Path(__file__).parents[2] / "suites" / "agent.toml"
 def done(runtime: Runtime, task: agent_tasks.Task, steps: int, show: bool) -> dict[str, Any]:
     """Have the agent do a task in a new folder; return what came of it."""
     runtime.forget()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        task.lay_out(folder)
-        place = Folder(folder)
-        agent = Agent(
-            runtime,
-            toolbox.built_in(place),
-            Permission(EVERYTHING),
-            folder=place,
-            max_steps=steps,
-            max_tokens=DEFAULT_MAX_TOKENS,
-        )
-        events: list[Event] = []
-        for event in agent.run(toolbox.briefed(place, task.text)[0], task.text):
-            events.append(event)
-            if show and not isinstance(event, (AnswerEvent, WaitingEvent)):
-                print("   ", repr(event)[:600])
-        last = events[-1]
-        assert isinstance(last, FinishedEvent)
-        answers = [one.answer for one in events if isinstance(one, AnswerEvent)]
-        return {
-            "solved": task.solved(folder, last.text),
-            "reason": last.reason,
-            "steps": len(answers),
-            "calls": sum(isinstance(one, ToolCallEvent) for one in events),
-            "failed": sum(isinstance(one, ToolResultEvent) and one.failed for one in events),
-            "tokens": [one.token_ids for one in answers],
-            "decode": sum(one.seconds - one.prompt_seconds for one in answers),
-            "seconds": sum(one.seconds for one in answers),
-        }
+    folder = Path(tempfile.gettempdir()) / f"localspec-{task.name}"  # the same each time: tracebacks have it
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    task.lay_out(folder)
+    place = Folder(folder)
+    agent = Agent(
+        runtime,
+        toolbox.built_in(place),
+        Permission(EVERYTHING),
+        folder=place,
+        max_steps=steps,
+        max_tokens=DEFAULT_MAX_TOKENS,
+    )
+    events: list[Event] = []
+    for event in agent.run(toolbox.briefed(place, task.text)[0], task.text):
+        events.append(event)
+        if show and not isinstance(event, (AnswerEvent, WaitingEvent)):
+            print("   ", repr(event)[:600])
+    last = events[-1]
+    assert isinstance(last, FinishedEvent)
+    answers = [one.answer for one in events if isinstance(one, AnswerEvent)]
+    return {
+        "solved": task.solved(folder, last.text),
+        "reason": last.reason,
+        "steps": len(answers),
+        "calls": sum(isinstance(one, ToolCallEvent) for one in events),
+        "failed": sum(isinstance(one, ToolResultEvent) and one.failed for one in events),
+        "tokens": [one.token_ids for one in answers],
+        "decode": sum(one.seconds - one.prompt_seconds for one in answers),
+        "seconds": sum(one.seconds for one in answers),
+    }
 
 
 def main() -> None:
@@ -102,9 +104,10 @@ def main() -> None:
         }
         if not options.once:
             shared = runtimes["draft"].engines
+            engine = str(runtimes["draft"].resolution.target.spec)  # another one writes other texts
             runtimes["plain"] = Runtime.load(
                 options.model,
-                Choice(options.engine, "off", device=options.device),
+                Choice(engine, "off", device=options.device),
                 Library(),
                 progress,
                 shared,
