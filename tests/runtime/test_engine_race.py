@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,14 @@ def test_a_race_out_of_time_is_tried_twice(
 ) -> None:
     monkeypatch.setattr(engine_race, "LIMIT", 0.0)
     steps: list[str] = []
-    monkeypatch.setattr(Silent, "step", lambda _self, title, total=None: steps.append(title))
+
+    def step(
+        self: Silent, title: str, total: int | None = None, unit: str = ""
+    ) -> AbstractContextManager[None]:
+        steps.append(title)
+        return nullcontext()
+
+    monkeypatch.setattr(Silent, "step", step)
     for _ in range(3):
         verdict = race(runners, Silent())
         assert verdict.winner.spec.name == "openvino"

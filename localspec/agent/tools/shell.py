@@ -17,6 +17,7 @@ from localspec.output.visible import visible
 from localspec.tools import Tool, ToolFailed, tool
 
 TIMEOUT = 60.0  # seconds
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}  # it would hide a change within the second and of equal size
 OUTPUT_WAIT = 1.0  # seconds for the rest of the output of a program that has ended
 
 # The program that stdin brings; modules of the folder come after all others, so that none takes their names.
@@ -78,6 +79,7 @@ class Shell:
             process = children.start(
                 command,
                 cwd=self._folder.root,
+                env={**os.environ, **NO_BYTECODE},
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
