@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from time import monotonic
 
@@ -39,7 +39,7 @@ class Bar:
         if not self._active or monotonic() < self._due:
             return
         self._due = monotonic() + INTERVAL
-        columns, rows = shutil.get_terminal_size()
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS and LINES say
         if rows != self._rows:
             room = "" if self._rows else "\x1bD\x1b[A"  # the cursor leaves the last row
             console.control(f"{room}{SAVE}\x1b[1;{max(rows - 1, 1)}r{RESTORE}")
