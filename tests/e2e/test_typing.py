@@ -128,7 +128,7 @@ def test_ctrl_c_drops_what_waits(shell: Open, fresh_home: Path) -> None:
     person.type("and this\x03")
     assert "Dropped what was typed meanwhile: 200 lines" in person.ready()
     assert person.lines()[-1] == ">"
-    person.begin("Another.")
+    person.begin(STORY)
     wait(lambda: len(kept(fresh_home)) == 4)
     person.type("\x03")
     assert "Dropped" not in person.ready()
