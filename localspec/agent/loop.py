@@ -160,11 +160,14 @@ class Agent:
             yield events.NotCheckedEvent(reason)
         return fault
 
-    def _run_tests(self, review: Review, call: Call) -> Generator[Event, None, ToolResultEvent]:
+    def _run_tests(
+        self, review: Review, call: Call, *, tells: bool = False
+    ) -> Generator[Event, None, ToolResultEvent]:
+        """Run tests; `tells` says that the model gets their verdict with the result of its last call."""
         yield events.CheckEvent(call)
         result = run_call(call, {call.name: review.run_tests}, self._permission)
         review.note_tests(result)
-        yield events.CheckEvent(call, result)
+        yield events.CheckEvent(call, result, review.verdict(result) if tells else "")
         return result
 
     def _end(self, final: Call, reason: str, others: int) -> FinishedEvent:
@@ -266,15 +269,10 @@ class Agent:
         call = review.call_after(changed, self.tools.get(changed.call.name))
         if call is None:
             return ""
-        yield events.CheckEvent(call)
-        result = run_call(call, {call.name: review.run_tests}, self._permission)
-        review.note_tests(result)
-        fault = review.known_failure()
-        if fault is not None:
+        result = yield from self._run_tests(review, call, tells=True)
+        if fault := review.known_failure():
             attempt.note(fault)
-        passes = f"`{call.arguments['command']}` passes now" if result.allowed else ""
-        yield events.CheckEvent(call, result, fault or passes)
-        return fault or passes
+        return review.verdict(result)
 
     def _reviewed(self, review: Review, result: ToolResultEvent) -> ToolResultEvent:
         """Return a result with the files that a failed program names."""

@@ -42,7 +42,7 @@ def read(path: Path) -> Conversation:
     lines = lines[begins[-1] :] if begins else []
     try:
         found = Conversation(lines[0]["model"], messages_of(lines), list(_tasks(lines))) if lines else None
-    except (KeyError, TypeError, IndexError, StopIteration):
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError):
         found = None
     if found is None or not found.messages:
         raise PromptError("No conversation to continue", "Leave `--continue` out: a task begins a new one")

@@ -1,4 +1,4 @@
-"""What is known of a call that is still being written, and answers that were cut."""
+"""The tool and the argument of a call that is still being written, and answers that were cut."""
 
 from __future__ import annotations
 

@@ -20,6 +20,10 @@ from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
 
+BEGIN = '{"event": "begin", "model": "a"}\n'
+CALL = '{"event": "call", "name": "a", "arguments": {}}\n'  # of no answer
+NULL = '{"event": "answer", "text": null}\n'
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -91,7 +95,10 @@ def test_the_last_conversation_of_a_file_is_read(small: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\n", "[]\n", '{"event": "task"}\n', '{"event": "begin"}\n{"event": "prompt"}\n', "\xff", '"begin"'],
+    [
+        *("", "\n", "[]\n", "\xff", '"begin"', '{"event": "task"}\n'),
+        *(BEGIN, BEGIN + '{"event": "prompt"}\n', BEGIN + CALL, BEGIN + NULL, '{"event": "begin"}\n'),
+    ],
 )
 def test_a_file_without_a_conversation_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "kept.jsonl"

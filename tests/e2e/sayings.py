@@ -1,4 +1,4 @@
-"""What a conversation has saved, and waiting for it."""
+"""The saved messages of a conversation, and waiting for them."""
 
 from __future__ import annotations
 

@@ -65,8 +65,10 @@ def done(runtime: Runtime, task: agent_tasks.Task, steps: int, show: bool) -> di
     last = events[-1]
     assert isinstance(last, FinishedEvent)
     answers = [one.answer for one in events if isinstance(one, AnswerEvent)]
+    solved = task.solved(folder, last.text)
+    shutil.rmtree(folder, ignore_errors=True)
     return {
-        "solved": task.solved(folder, last.text),
+        "solved": solved,
         "reason": last.reason,
         "steps": len(answers),
         "calls": sum(isinstance(one, ToolCallEvent) for one in events),

@@ -120,8 +120,8 @@ class Edits:
     def edit_constraints(self) -> list[Properties]:
         """Return the arguments that fit the current files; none if the files are many or long.
 
-        Protected tests are not among them.
-        Small models fail at edits above all because they do not quote the old text exactly.
+        Small models fail at edits above all because they do not quote the old text exactly. Protected tests
+        are not among the files.
         """
         constraints: list[Properties] = []
         room = MAX_CONSTRAINED

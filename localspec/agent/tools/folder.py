@@ -65,6 +65,13 @@ class Folder:
             raise ToolFailed(f"There is no file `{path}`", self._suggestion(place))
         return place
 
+    def inside(self, path: str) -> str | None:
+        """Return the name of the file of the folder that a path means, None for any other path."""
+        try:
+            return self.name(self.existing(path))
+        except ToolFailed:
+            return None
+
     def is_protected(self, path: str) -> bool:
         """Return whether a file is a test from before the task, which the task does not speak of changing."""
         place = self.place(path)

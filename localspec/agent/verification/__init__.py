@@ -1,1 +1,1 @@
-"""What an agent must have done before a task may end."""
+"""Checks that an agent's task must pass before it may end."""

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -67,6 +66,7 @@ def _names(task: str, name: str) -> bool:
 
 
 def _text(folder: Folder, name: str) -> str:
+    """Return the text of a file, "" if there is none or it is no text."""
     return text_files.content(folder, folder.root / name) or ""
 
 
@@ -81,9 +81,9 @@ def missing_runner(folder: Folder, task: str) -> str | None:
 
 def command_of_failing_program(folder: Folder, task: str) -> str | None:
     """Return the shell command of the program that the task says to fail; None if it names none."""
-    for name in _FAILING_PROGRAM.findall(task):
-        name = next(filter(None, name))
-        if not is_test(name) and (folder.root / name).is_file() and folder.place(name):
+    for found in _FAILING_PROGRAM.findall(task):
+        name = folder.inside(next(filter(None, found)))
+        if name is not None and not is_test(name):
             program = {".py": python_of(folder), ".js": "node", ".sh": "bash"}[PurePosixPath(name).suffix]
             return _script(program, name) if name.endswith(".py") else _line([program, name])
     return None
@@ -131,21 +131,16 @@ def _kind(text: str) -> str:
 
 def _package_commands(folder: Folder) -> Iterator[str]:
     """Yield the command of each other kind of package that has tests and whose program is here."""
-    root = folder.root
-    with suppress(OSError, ValueError, AttributeError, RecursionError):
-        script = json.loads((root / "package.json").read_text("utf-8")).get("scripts", {}).get("test", "")
+    with suppress(ValueError, AttributeError, RecursionError):
+        script = json.loads(_text(folder, "package.json")).get("scripts", {}).get("test", "")
         if script and "no test specified" not in script and shutil.which("npm"):
             yield "npm test --silent"
-    with suppress(OSError, ValueError):
-        tomllib.loads((root / "Cargo.toml").read_text("utf-8"))
-        if shutil.which("cargo"):
-            yield "cargo test -q"
-    if (root / "go.mod").is_file() and shutil.which("go"):
+    if _text(folder, "Cargo.toml") and shutil.which("cargo"):
+        yield "cargo test -q"
+    if _text(folder, "go.mod") and shutil.which("go"):
         yield "go test ./..."
-    with suppress(OSError, ValueError):
-        makefile = (root / "Makefile").read_text("utf-8")
-        if re.search(r"^test\s*:", makefile, re.MULTILINE) and shutil.which("make"):
-            yield "make test"
+    if re.search(r"^test\s*:", _text(folder, "Makefile"), re.MULTILINE) and shutil.which("make"):
+        yield "make test"
 
 
 def python_of(folder: Folder) -> str:

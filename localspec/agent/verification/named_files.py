@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import PurePosixPath
 
 from localspec.agent.tools import text_files
 from localspec.agent.tools.folder import Folder, is_test
 from localspec.chat import fenced
 from localspec.output.visible import visible
-from localspec.tools import ToolFailed
 
 MAX_FILES = 4
 MAX_BYTES = 4_000  # of one file
@@ -69,12 +67,10 @@ def _module_paths(module: str) -> list[str]:
 
 
 def _inside(folder: Folder, path: str) -> str | None:
-    """Return the name of a file of the folder; None for any other path."""
-    with suppress(ToolFailed):
-        place = folder.existing(path)
-        name = folder.name(place)
-        return name if not any(part.startswith(".") for part in PurePosixPath(name).parts[:-1]) else None
-    return None
+    """Return the name of a file that is not in a hidden folder, such as an environment; else None."""
+    name = folder.inside(path)
+    hidden = name is not None and any(part.startswith(".") for part in PurePosixPath(name).parts[:-1])
+    return None if hidden else name
 
 
 def handed_over(folder: Folder, names: Sequence[str], known: Sequence[str]) -> tuple[str, list[str]]:

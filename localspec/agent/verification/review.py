@@ -131,22 +131,27 @@ class Review:
         return self._test_call() if due else None
 
     def _test_call(self) -> Call | None:
-        command = command_of_failing_program(self.folder, self._task) or command_of_tests(
-            self.folder, self._task
-        )
+        program = command_of_failing_program(self.folder, self._task)
+        command = program or command_of_tests(self.folder, self._task)
         return Call(RUN_TESTS, {"command": command}) if command else None
 
     def note_tests(self, result: ToolResultEvent) -> None:
         """Take the result of tests into account; refused ones are not asked for again in the task."""
-        self._ran = self._ran or result.allowed
         self._refused = not result.allowed
-        self._seconds = result.seconds
-        if result.failed and result.allowed:
-            command = result.call.arguments["command"]
-            text = f"`{command}` fails:\n{last_lines(result.text)}"
-            self._failures[self.folder.changes.state()] = Failure(self._runs, text)
+        if not result.allowed:
+            return
+        self._ran, self._seconds, changed = True, result.seconds, self.folder.changes.state()
+        if result.failed:
+            text = f"`{result.call.arguments['command']}` fails:\n{last_lines(result.text)}"
+            self._failures[changed] = Failure(self._runs, text)
         else:
             self._passed = self._state
+            self._failures.pop(changed, None)  # a program that the model ran has mended it
+
+    def verdict(self, result: ToolResultEvent) -> str:
+        """Return what the model gets to know of the result of tests, "" if they were refused."""
+        passes = f"`{result.call.arguments['command']}` passes now" if result.allowed else ""
+        return self.known_failure() or passes
 
     def known_failure(self) -> str | None:
         """Return how the tests failed, if nothing has changed since and the task is not only a question."""

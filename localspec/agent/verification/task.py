@@ -23,7 +23,8 @@ _RUN = re.compile(
     r"|\btry it( out)?\b",
     re.IGNORECASE,
 )
-_NOT_RUN = re.compile(r"\b(not|n't|never|without|when (i|you|we)|if (i|you|we)|to) (run|execute|start)", re.I)
+_NOT = r"(?:\bnot|\bcannot|n't|n\u2019t|\bnever|\bwithout)"
+_NOT_RUN = re.compile(rf"({_NOT}|\b(when|if) (i|you|we)|\bto) (run|execute|start)", re.IGNORECASE)
 _EVERYWHERE = re.compile(r"\b(all|every|each)( the| other| its)? files?\b|\beverywhere\b", re.IGNORECASE)
 _OBJECT = r"\s+((?!so\b|that\b|until\b|to\b|for\b|because\b|and\b)\S+\s+){0,5}?[`'\"(]?"
 _TESTS = re.compile(
@@ -44,7 +45,7 @@ _FAILING = re.compile(
 _NAMES = r"[`'\"]?([\w.-]*\w)(?:\(\))?[`'\"]?\s+(?:to|into|as|with|by)\s+[`'\"]?([\w.-]*\w)"
 _RENAME = re.compile(rf"\brename\s+(?:the\s+)?(?:\w+\s+)?{_NAMES}", re.IGNORECASE)
 _REPLACE = re.compile(rf"\b(?:from|replace)\s+{_NAMES}", re.IGNORECASE)
-_NOT_TESTS = re.compile(r"\b(not|never|n't|without|leave)\b[^.!?\n]*\btest", re.IGNORECASE)
+_NOT_TESTS = re.compile(rf"({_NOT}|\bleave)\b[^.!?\n]*\btest", re.IGNORECASE)
 
 
 class Demands(NamedTuple):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from localspec.cli import console, options
-from localspec.cli.agent.conversation import converse
 from localspec.cli.agent.display import ask_permission, show_change
 from localspec.cli.agent.options import PANELS, AgentOptions, on_terminal
 from localspec.cli.agent.transcripts import Transcripts, show_tasks
@@ -88,6 +87,8 @@ def run(given: AgentOptions, task: str | None, keyboard: Keyboard) -> None:
             show_tasks(conversation)
             worker.agent.messages += conversation.messages
         if task is None:
+            from localspec.cli.agent.conversation import converse
+
             converse(worker, library.home / "tasks", keyboard)
         elif not worker.work(task, as_json=given.as_json):
             raise typer.Exit(NOT_DONE)

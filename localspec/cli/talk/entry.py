@@ -28,7 +28,7 @@ class Entry:
     """Reads a line, or several between triple quotes.
 
     A terminal that can do it has a history in the file `history`, Ctrl-G for `$EDITOR`, and Tab for
-    `complete`. What `keyboard` has read in the meantime waits in the line.
+    `complete`. Keys that `keyboard` has read in the meantime wait in the line.
     """
 
     def __init__(self, history: Path, complete: Complete, keyboard: Keyboard | None = None) -> None:

@@ -46,6 +46,8 @@ def test_an_order_is_no_question(task: str) -> None:
         ("Write test_area.py, and run the tests.", True),
         ("Make it print its name when I run it", False),
         ("Fix main.py but do not run it", False),
+        ("Fix main.py, but don't run it", False),
+        ("Fix main.py, but don\u2019t run it", False),
         ("How do I run it?", False),
         ("Describe how to run it in README.md", False),
     ],
@@ -67,6 +69,7 @@ def test_a_run_that_is_asked_for(task: str, run: bool) -> None:
         ("Find the reason and fix the program, not the test.", False),
         ("Update prices.py so the tests pass", False),
         ("Rename area everywhere, but do not change the tests.", False),
+        ("Rename area everywhere, but don't change the tests.", False),
     ],
 )
 def test_tests_are_changed_only_if_the_task_says_so(task: str, tests: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -164,12 +165,27 @@ def test_tests_without_their_runner_are_told(folder: Folder) -> None:
         ("Why does main.py fail?", "main.py"),
         ("Add a flag to main.py", None),
         ("test_area.py fails", None),  # tests have their own command
+        ("/etc/main.py fails", None),
     ],
 )
 def test_the_program_that_the_task_says_to_fail(folder: Folder, task: str, name: str | None) -> None:
     lay_out(folder, main="x", test_area=SCRIPT)
     command = command_of_failing_program(folder, task)
     assert (command.split()[-1] if command else None) == name
+
+
+def test_a_program_outside_the_folder_is_not_run(
+    folder: Folder, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("outside") / "main.py"
+    place.write_text("x")
+    assert command_of_failing_program(folder, f"{place} fails") is None
+
+
+def test_pipes_are_not_read_for_a_command(folder: Folder) -> None:
+    for name in ("package.json", "Cargo.toml", "Makefile", "go.mod"):
+        os.mkfifo(folder.root / name)
+    assert command_of_tests(folder, "") is None
 
 
 def failure(folder: Folder, name: str) -> str:
@@ -318,6 +334,7 @@ def test_tests_that_have_failed_run_after_each_change(folder: Folder) -> None:
     review.note_tests(result_of(first))
     assert review.known_failure() is None
     assert review.last_call() is None  # they need not run again
+    assert all(map(review.allows, [tools["run_shell"], tools["edit_file"]]))
     slow = result_of(first)._replace(failed=True, seconds=60.0)
     review.note_tests(slow)
     assert review.call_after(changed, tools["edit_file"]) is None

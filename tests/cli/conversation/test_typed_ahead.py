@@ -1,4 +1,4 @@
-"""What was typed ahead, long texts in the input line, and the status bar, without a model."""
+"""Keys typed ahead, long texts in the input line, and the status bar, without a model."""
 
 from __future__ import annotations
 
