@@ -15,6 +15,7 @@ from person import ASKS, Person
 from sayings import kept, wait
 
 from localspec.chat import SUMMARY
+from localspec.cli.talk.answering import FULL_QUESTION
 
 SHORT = ("--max-tokens", "24")
 LONG = "Write a very long story about a lighthouse, with many words."
@@ -247,10 +248,11 @@ def fill(person: Person) -> None:
 
 def overflows(person: Person, text: str) -> bool:
     """Ask something; return whether the context was too small for it."""
-    choices, mark = person.text().count("[d]rop"), len(person.shown)
+    question = FULL_QUESTION.rstrip()
+    choices, mark = person.text().count(question), len(person.shown)
     person.begin(text)
-    person.sees(lambda: person.text().count("[d]rop") > choices or ASKS in person.shown[mark:])
-    full = person.text().count("[d]rop") > choices
+    person.sees(lambda: person.text().count(question) > choices or ASKS in person.shown[mark:])
+    full = person.text().count(question) > choices
     if not full:
         person.ready()
     return full

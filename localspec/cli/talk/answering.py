@@ -120,12 +120,12 @@ def make_room(talk: Talk, error: ContextFull, keep: int) -> bool:
     if len(talk.chat.turns) <= keep:
         raise error
     console.say(f"{error.message}.")
-    console.say(FULL_QUESTION, end="")
-    try:
-        with talk.keyboard.lent(as_before=True):
+    with talk.keyboard.lent(as_before=True):
+        console.say(FULL_QUESTION, end="")  # now that an answer is read as a line
+        try:
             word = input().strip().lower()
-    except EOFError:
-        word = ""
+        except EOFError:
+            word = ""
     if word in ("d", "drop"):
         pending = error.tokens - talk.chat.usage().used
         drop_oldest_turns(talk, keep, pending)
