@@ -86,6 +86,9 @@ def speculation_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
             name or runtime.draft_spec.name: asdict(counts) for name, counts in stats.sources.items()
         },
         "estimated_speedup": answer.estimated_speedup and round(answer.estimated_speedup, 2),
+        "expected_gain": {
+            name or runtime.draft_spec.name: round(gain, 3) for name, gain in answer.gains.items()
+        },
         "off_reason": answer.off_reason,
     }
 
@@ -137,4 +140,7 @@ def format_stats_line(answer: Answer, runtime: Runtime) -> str:
         ]
         drafts = f"{runtime.draft_spec}, {stats.tokens_per_pass:.2f} tokens per pass"
         parts.append(f"{drafts}: {', '.join(sources)}" if sources else drafts)
+    if answer.gains:
+        gains = [f"{name or runtime.draft_spec.name} {gain:+.2f}" for name, gain in answer.gains.items()]
+        parts.append(f"expected gain of a first guess, in passes: {', '.join(gains)}")
     return " | ".join(parts)

@@ -108,7 +108,7 @@ def make_draft(
         if isinstance(candidate, LazyGuess):
             draft.proposals.append(Proposal(candidate.source, candidate.behind, wanted))
         else:
-            draft.proposals.append(Proposal(candidate.source, 0, wanted, candidate.confidence))
+            draft.proposals.append(Proposal(candidate.source, 0, wanted))
             if not wanted:
                 break
         guess = drawn(candidate) if wanted else None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Tokens = Sequence[int]
 Row = NDArray[np.float32]  # [vocab]: the logits at one position
 Logits = NDArray[np.float32]  # [tokens, vocab]
+SURE = 0.7  # confidence of a retrieved token that is taken rather than a draft model's guess
 
 
 class Distribution(NamedTuple):
@@ -49,12 +50,19 @@ class LazyGuess(NamedTuple):
 
     `draw` computes it and returns None for no guess. `behind` is the number of tokens that the draft model
     must read for it: one, or all that it has missed. A caller that declines advances the drafter without
-    calling `draw`; the next candidate then comes from elsewhere, or the draft ends.
+    calling `draw`; the next candidate is then `instead`, a guess of another source for the same position, or
+    the draft ends.
     """
 
     draw: Callable[[], Guess | None]
     source: str = ""
     behind: int = 1
+    instead: Guess | None = None
+
+    @property
+    def superseded(self) -> bool:
+        """Whether `instead` is so confident that policies which measure nothing need no model."""
+        return self.instead is not None and self.instead.confidence >= SURE
 
 
 Candidate = Guess | LazyGuess
@@ -70,13 +78,12 @@ class Verdict(NamedTuple):
 class Proposal(NamedTuple):
     """A candidate that the draft-length policy was asked about, and its answer.
 
-    `behind` is that of a lazy guess, 0 for a guess that was already made; `confidence` is that of the latter.
+    `behind` is that of a lazy guess, 0 for a guess that was already made.
     """
 
     source: str
     behind: int
     taken: bool
-    confidence: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Candidate, Guess
+from localspec.core.types import Candidate, Guess, LazyGuess
 from localspec.plugins import Option
 
 
@@ -29,4 +29,6 @@ class Confidence(DraftLengthPolicy):
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
         """Return whether the last guess was confident enough."""
+        if isinstance(candidate, LazyGuess) and candidate.superseded:
+            return False
         return len(draft) < self._max and (not draft or draft[-1].confidence >= self._min)

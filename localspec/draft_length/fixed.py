@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Candidate, Guess
+from localspec.core.types import Candidate, Guess, LazyGuess
 from localspec.plugins import Option
 
 
@@ -18,4 +18,6 @@ class Fixed(DraftLengthPolicy):
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
         """Return whether the draft is shorter than the fixed number."""
+        if isinstance(candidate, LazyGuess) and candidate.superseded:
+            return False
         return len(draft) < self._tokens

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Candidate, Guess, Step
+from localspec.core.types import Candidate, Guess, LazyGuess, Step
 from localspec.plugins import Option
 
 MORE, FEWER = 2, 1
@@ -30,6 +30,8 @@ class Heuristic(DraftLengthPolicy):
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
         """Return whether the draft is shorter than this step's number."""
+        if isinstance(candidate, LazyGuess) and candidate.superseded:
+            return False
         return len(draft) < self._tokens
 
     def learn(self, last: Step) -> None:

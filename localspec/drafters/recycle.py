@@ -11,10 +11,8 @@ from localspec.core.sampler import Sampler
 from localspec.core.types import Guess, Logits, Tokens, Verdict
 from localspec.plugins import Option
 
-PRIOR = 0.4  # assumed acceptance rate before any guess has been verified
-DOUBT = 4.0  # verified guesses that the prior is worth
+DOUBT = 4.0  # unseen successors that weigh against those seen, as in drafters/suffix
 REJECTED = 4  # positions after the last accepted guess whose most likely token is kept
-FADE = 0.98  # of what earlier guesses weigh is left after each new one
 
 
 class RecycleDraft(Drafter):
@@ -34,34 +32,29 @@ class RecycleDraft(Drafter):
     ) -> None:
         del target
         self._next: dict[int, tuple[int, int]] = {}  # token -> successor, and how often in a row
-        self._accepted = [0.0] * (repeats + 1)  # by the number of repetitions, faded
-        self._verified = [0.0] * (repeats + 1)
+        self._repeats = repeats
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
         """Yield successor after successor, from the last token on."""
         found = self._next.get(tokens[-1]) if tokens else None
         while found is not None:
             token, seen = found
-            yield Guess(token, None, (self._accepted[seen] + PRIOR * DOUBT) / (self._verified[seen] + DOUBT))
+            yield Guess(token, None, seen / (seen + DOUBT))
             found = self._next.get(token)
 
     def observe(self, tokens: Tokens, logits: Logits, verdict: Verdict) -> None:
-        """Learn the target's successor of each token, and how good the entries were.
+        """Learn the target's successor of each token.
 
         For accepted tokens the successor is the text itself, so no logits are searched. After a rejected
-        guess the most likely tokens at a few positions are kept, but they say nothing about the entries.
+        guess the most likely tokens at a few positions are kept.
         """
         keys = tokens[len(tokens) - len(logits) :]
         accepted, token = verdict
         for key, successor in zip(keys, [*keys[1 : accepted + 1], token], strict=False):
-            self._learn(key, successor, verified=True)
+            self._learn(key, successor)
         for at in range(accepted + 1, min(len(logits), accepted + 1 + REJECTED)):
-            self._learn(keys[at], int(logits[at].argmax()), verified=False)
+            self._learn(keys[at], int(logits[at].argmax()))
 
-    def _learn(self, key: int, token: int, *, verified: bool) -> None:
+    def _learn(self, key: int, token: int) -> None:
         held, seen = self._next.get(key, (token, 0))
-        if verified and seen:
-            self._accepted[seen] = self._accepted[seen] * FADE + (held == token)
-            self._verified[seen] = self._verified[seen] * FADE + 1
-        most = len(self._verified) - 1
-        self._next[key] = (token, min(seen + 1, most) if held == token else 1)
+        self._next[key] = (token, min(seen + 1, self._repeats) if held == token else 1)

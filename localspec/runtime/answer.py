@@ -21,7 +21,8 @@ class Answer:
     `prompt_seconds` is the time to read the prompt except its last token; `seconds` is all time spent on the
     answer, without that of the caller between two steps. `cached_prompt_tokens` of the prompt came from the
     prompt cache on disk. `finish_reason` is "stop", "length", "repeating" or "interrupted"; `off_reason` says
-    why nothing was drafted, None if something was. `reasoning` is what a reasoning model thought, if a chat
+    why nothing was drafted, None if something was; `gains` are what a step's first guess of each source was
+    expected to save, in passes over one token. `reasoning` is what a reasoning model thought, if a chat
     told it apart. `marks` are the places in the model's whole text of tokens that are marks, as in `Step`.
     """
 
@@ -36,6 +37,7 @@ class Answer:
     seconds: float = 0.0
     stats: Stats = field(default_factory=Stats)
     off_reason: str | None = None
+    gains: dict[str, float] = field(default_factory=dict)
     context_full: bool = False
 
     @property

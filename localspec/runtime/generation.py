@@ -306,7 +306,7 @@ class Runtime:
         finally:
             answer.seconds += perf_counter() - resumed
             answer.context_full = to_the_end and answer.finish_reason == "length"
-            answer.off_reason = self._why_off(answer)
+            answer.off_reason, answer.gains = self._why_off(answer), self.draft_length.gains
             if learned := self.draft_length.state():
                 probes.add(self._policy_key, **learned)
             self.prompt_cache.keep(self.target, chunk_seconds)

@@ -46,6 +46,7 @@ SPECULATION = [
     "target_seconds",
     "sources",
     "estimated_speedup",
+    "expected_gain",
     "off_reason",
 ]
 

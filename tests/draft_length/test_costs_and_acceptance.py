@@ -6,74 +6,126 @@ import random
 
 import pytest
 
-from localspec.draft_length.adaptive.costs import PassCosts, robust_mean
-from localspec.drafting.acceptance import ClassOdds, PositionRates, class_of, expected_tokens, shifted
+from localspec.draft_length.adaptive.acceptance import LIKELY, Acceptance
+from localspec.draft_length.adaptive.costs import GUESS, RECENT, WIDER, Costs
+from localspec.draft_length.adaptive.ledger import EPSILON, Ledger
+
+
+def costs_of(*passes: tuple[int, float], times: int = 3) -> Costs:
+    costs = Costs(17)
+    for _ in range(times):
+        for width, seconds in passes:
+            costs.learn_pass(width, seconds)
+    return costs
 
 
 def test_costs_between_seen_widths_lie_on_lines_and_never_fall() -> None:
-    costs = PassCosts()
-    for width, seconds in ((1, 1.0), (5, 3.0), (9, 2.0)):
-        for _ in range(30):
-            costs.learn(width, seconds)
-    curve = costs.curve(12)
+    curve = costs_of((1, 1.0), (5, 3.0), (9, 2.0)).curve
     assert curve[0] == pytest.approx(1.0)
     assert curve == sorted(curve)
-    assert curve[4] == pytest.approx(2.0, rel=0.01)  # the wider pass tells that it costs no more
-    assert costs.lower_bound(8) == pytest.approx(3.0, rel=0.01)
+    assert curve[4] == curve[8] == pytest.approx(2.5)  # their mean: neither may be above the other
+    assert curve[2] == pytest.approx(1.75)
+    assert curve[16] == pytest.approx(2.5 + 8 * 1.5 / 8)  # goes on as it rose so far
 
 
-def test_an_outlier_moves_a_cost_little() -> None:
-    assert robust_mean(1.0, 100.0, 50) < 1.05
-    mean = robust_mean(1.0, 1.2, 50)
-    for _ in range(40):
-        mean = robust_mean(mean, 1.2, 50)
-    assert mean == pytest.approx(1.2, rel=0.01)
+def test_a_cost_is_the_median_of_the_last() -> None:
+    costs = costs_of((1, 1.0), (2, 1.1))
+    costs.learn_pass(2, 500.0)
+    assert costs.curve[1] == pytest.approx(1.1)
+    for _ in range(RECENT):
+        costs.learn_pass(2, 1.2)
+    assert costs.curve[1] == pytest.approx(1.2)
 
 
-def test_positions_follow_what_stood_and_borrow_from_the_one_before() -> None:
-    rates, source = PositionRates(), random.Random(1)
+def test_a_pass_costs_no_more_than_as_many_passes_and_one() -> None:
+    costs = costs_of((1, 1.0))
+    costs.learn_pass(2, 500.0)
+    assert costs.curve[1] == pytest.approx(3.0)
+
+
+def test_a_single_cost_of_long_ago_is_forgotten() -> None:
+    costs = costs_of((1, 1.0))
+    costs.learn_pass(2, 500.0)
+    for _ in range(20 * RECENT):
+        costs.learn_pass(1, 1.0)
+    assert costs.curve[1] == pytest.approx(1 + WIDER)
+
+
+def test_unknown_costs_are_assumed() -> None:
+    costs = costs_of((1, 2.0))
+    assert costs.curve[:3] == pytest.approx([2.0, 2.0 + 2 * WIDER, 2.0 + 4 * WIDER])
+    assert costs.least == [2.0] * 17
+    assert costs.guess("copies") == 0.0
+    assert costs.guess("model", lazy=True) == pytest.approx(2 * GUESS)
+    assert costs.reading("model", 11) == pytest.approx(10 * WIDER * 2 * GUESS)
+    assert costs.reach == 2
+    assert costs_of((1, 1.0), (2, 1.0)).reach == 4
+
+
+def test_reading_and_guessing_are_told_apart() -> None:
+    costs = costs_of((1, 1.0))
+    costs.learn_guesses("model", [2.3, 0.3, 0.3], 101)
+    assert costs.guess("model") == pytest.approx(0.3)
+    assert costs.reading("model", 2) == pytest.approx(0.02)
+    alone = costs_of((1, 1.0))
+    alone.learn_guesses("model", [2.2], 11)  # ten tokens and a guess, each token a tenth of a guess
+    assert alone.guess("model") == pytest.approx(1.1)
+
+
+def test_rates_follow_what_was_accepted() -> None:
+    rates, source = Acceptance(), random.Random(1)
+    rates.begin()
     for _ in range(400):
-        rates.extend(2)
-        accepted = source.random() < 0.7
-        rates.learn(0, accepted, rates.at(0))
-        if accepted:
-            rates.learn(1, source.random() < 0.4, rates.at(1))
-        rates.update()
-    assert rates.at(0) == pytest.approx(0.7, abs=0.12)
-    assert rates.at(1) == pytest.approx(0.4, abs=0.15)
-    assert rates.at(9) == rates.at(1)
-    assert rates.first(4)[1:] == [rates.at(1)] * 3
+        rates.advance(1)
+        rates.learn("one", 0.7, 0, None, source.random() < 0.4)
+        rates.learn("one", 0.7, 1, 0.7, source.random() < 0.95)
+    assert rates.of("one", 0.7, 0) == pytest.approx(0.4, abs=0.1)
+    assert rates.of("one", 0.7, 1) == rates.of("one", 0.7, 5) == pytest.approx(0.95, abs=0.06)
+    assert rates.next("one", None) == pytest.approx(0.4, abs=0.1)
+    assert rates.next("one", 0.7) == pytest.approx(0.95, abs=0.06)
+    assert rates.run("one", 0.4) == pytest.approx(0.95, abs=0.06)
 
 
-def test_a_run_of_failures_is_a_change_and_one_is_not() -> None:
-    rates = PositionRates()
-    rates.extend(1)
-    rates.learn(0, False, 0.95)
-    assert not rates.changed
-    for _ in range(5):
-        rates.learn(0, False, 0.95)
-    assert rates.changed
-    assert not rates.improved
-    rates.discount(4.0)
-    assert not rates.changed
+def test_without_evidence_the_drafter_is_believed() -> None:
+    rates = Acceptance()
+    assert rates.of("one", 0.83, 0) == rates.next("one", 0.83) == 0.83
+    assert rates.next("one", None) == LIKELY
+    assert rates.of("one", 0.5, 0, luck=1.0) == pytest.approx(0.5 + (0.25 / 5) ** 0.5)
+    assert rates.of("one", 0.99, 0, luck=9.0) == 1.0
 
 
-def test_classes_learn_how_much_surer_they_are() -> None:
-    classes, source = ClassOdds(), random.Random(1)
-    for _ in range(300):
-        classes.learn("sure", 0.575, source.random() < 0.95)
-        classes.learn("doubtful", 0.575, source.random() < 0.2)
-    assert shifted(0.575, classes.odds["sure"]) == pytest.approx(0.95, abs=0.06)
-    assert shifted(0.575, classes.odds["doubtful"]) == pytest.approx(0.2, abs=0.15)
+def test_bins_and_sources_have_rates_of_their_own() -> None:
+    rates = Acceptance()
+    for _ in range(9):
+        rates.learn("one", 0.95, 0, None, False)
+    assert rates.of("one", 0.92, 0) < 0.4
+    assert rates.of("one", 0.3, 0) == 0.3
+    assert rates.of("another", 0.95, 0) == 0.95
 
 
-def test_classes_are_by_source_and_confidence() -> None:
-    assert class_of("a", 0.95) == class_of("a", 0.92)
-    assert class_of("a", 0.95) != class_of("a", 0.3)
-    assert class_of("a", 0.95) != class_of("b", 0.95)
+def test_this_answer_outweighs_earlier_ones() -> None:
+    rates = Acceptance()
+    for _ in range(100):
+        rates.learn("one", 0.7, 0, None, True)
+    rates.begin()
+    before = rates.of("one", 0.7, 0)
+    assert before > 0.97
+    for _ in range(8):
+        rates.learn("one", 0.7, 0, None, False)
+    assert rates.of("one", 0.7, 0) < 0.5
+    rates.advance(500)  # and is forgotten as it goes on
+    assert rates.of("one", 0.7, 0) > 0.8
+    for _ in range(12):
+        rates.begin()
+    assert rates.of("one", 0.7, 0) == 0.7
 
 
-def test_expected_tokens() -> None:
-    assert list(expected_tokens([0.5, 0.5])) == [1.5, 1.75]
-    assert shifted(0.0, 3.0) == 0.0
-    assert shifted(0.5, 1.0) == 0.5
+def test_a_ledger_allows_a_pass_and_a_share_of_the_time() -> None:
+    ledger = Ledger()
+    assert ledger.allows(1.0, one=1.0)
+    assert not ledger.allows(1.1, one=1.0)
+    ledger.enter(1.0, 100.0)
+    assert ledger.allows(100 * EPSILON, one=1.0)
+    assert not ledger.allows(100 * EPSILON + 0.1, one=1.0)
+    ledger.enter(-5.0, 100.0)
+    assert ledger.allows(5.0, one=1.0)

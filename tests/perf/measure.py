@@ -35,7 +35,7 @@ from localspec.cli.progress import Terminal
 from localspec.core.cursor import Cursor
 from localspec.core.decode import make_draft
 from localspec.core.sampler import Sampler, Sampling
-from localspec.core.types import Step, Verdict
+from localspec.core.types import Guess, Proposal, Step, Verdict
 from localspec.library import Library
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import Choice
@@ -295,7 +295,28 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
     }.items():
         sampler = Sampler(sampling)
         found[name] = microseconds(lambda sampler=sampler: sampler.choose(row, text))  # type: ignore[misc]
-    return {"microseconds": found | drafter_microseconds(text) | step_microseconds(text)}
+    found |= drafter_microseconds(text) | step_microseconds(text)
+    return {"microseconds": found | {f"adaptive, {count} guesses": deciding(count) for count in (16, 0)}}
+
+
+def deciding(count: int) -> float:
+    """Return the median microseconds that the policy takes for a step with so many guesses."""
+    policy, seconds = plugins.parse("draft_length", "adaptive").make(), []
+    policy.begin([])
+    confidence = 0.99 if count else 0.001
+    for _ in range(400):
+        started = perf_counter()
+        draft: list[Guess] = []
+        guess = Guess(5, None, confidence, "suffix")
+        while policy.wants_more(draft, guess):
+            draft.append(guess)
+        drafted, accepted = len(draft), len(draft) if count else 0
+        tokens, costs, cost = (1,) * (accepted + 1), (1e-5,) * drafted, 0.05 + 0.001 * drafted
+        proposals = (Proposal("suffix", 0, True),) * drafted + (Proposal("suffix", 0, False),)
+        policy.learn(Step(tokens, drafted, accepted, 0.0, cost, "", None, tuple(draft), costs, proposals))
+        if drafted == count:
+            seconds.append(perf_counter() - started)
+    return round(statistics.median(seconds) * 1e6, 1)
 
 
 def drafter_microseconds(text: list[int]) -> dict[str, float]:

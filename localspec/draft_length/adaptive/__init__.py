@@ -1,4 +1,4 @@
-"""As many guesses as pay, none included, by what passes and guesses have cost and how many stood."""
+"""As many guesses as pay, none included, by what passes and guesses cost and how many were accepted."""
 
 from localspec.draft_length.adaptive.policy import Adaptive
 

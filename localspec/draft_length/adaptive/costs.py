@@ -1,77 +1,132 @@
-"""Running means of the seconds that target passes take, by their width."""
+"""What passes and guesses cost: medians of the last ones, so that a stall counts little."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
 
-FALL = 0.3  # of the way down to a smaller cost: hardly anything makes a pass faster than it is
-RISE = 0.15  # of the way up to a larger one, which other programs may have caused
-JUMP = 0.25  # the most that a larger sample counts above the mean: an outlier moves it little
-FIRST_JUMP = 1.0  # the same for the first samples, against an estimate from other widths
-FEW = 2  # samples from which on a cost is believed
-STALE = 50  # passes after which a cost counts for one sample
-SLOPE = 0.1  # assumed cost of one more token, as a share of a one-token pass, until it is measured
-TICK = 1e-9  # seconds: a clock may see no time pass
+from localspec.draft_length.adaptive.state import rows
+
+RECENT = 9  # passes of a width, or guesses of a source, of which the median is taken
+WIDER = 0.1  # of a pass: what one more token in it is assumed to cost until that is measured
+GUESS = 0.25  # of a pass: what a draft model's guess is assumed to cost until that is measured
 
 
-class PassCosts:
-    """Seconds of passes by width, robust against outliers; unseen widths are interpolated."""
+class Costs:
+    """Seconds of target passes by width; by source, those of a guess and of a token that a model has to read.
 
-    def __init__(self) -> None:
-        self.mean: dict[int, float] = {}
-        self.seen: dict[int, int] = {}
-        self._last: dict[int, int] = {}
-        self._passes = 0
+    `curve` [widest] holds the seconds of passes over 1, 2, ... tokens, interpolated between the widths that
+    were measured and never falling (isotonic regression); passes wider than those cost more as they did so
+    far, and in `least` no more at all. The unit is arbitrary until a pass was measured. Every 10 x RECENT
+    passes a width that was not used in that time loses its oldest measurement.
+    """
 
-    def learn(self, width: int, seconds: float) -> None:
-        """Take in the seconds of a pass over `width` tokens."""
-        seconds = max(seconds, TICK)
-        self._passes += 1
-        if self._passes - self._last.get(width, self._passes) > STALE:
-            self.seen[width] = 1
-        self._last[width] = self._passes
-        if width not in self.mean:
-            self.mean[width] = self.curve(width)[-1] if 1 in self.mean else seconds
-        count = self.seen[width] = self.seen.get(width, 0) + 1
-        self.mean[width] = robust_mean(self.mean[width], seconds, count)
+    def __init__(self, widest: int) -> None:
+        self.curve = [1 + WIDER * more for more in range(widest)]
+        self.least = [1.0] * widest
+        self._passes: dict[int, deque[float]] = {}
+        self._guesses: dict[str, deque[float]] = {}
+        self._readings: dict[str, deque[float]] = {}
+        self._medians: dict[int, float] = {}
+        self._count = 0
+        self._used: set[int] = set()  # widths since the last ones were forgotten
 
-    def curve(self, widest: int) -> list[float]:
-        """Return the seconds of passes over 1, 2, ... `widest` tokens, interpolated between those seen.
+    def knows(self, width: int) -> bool:
+        """Return whether a pass over `width` tokens was measured."""
+        return width in self._passes
 
-        A wider pass does not cost less, so a cheap one bounds the narrower ones.
-        """
-        known = sorted(self.mean.items())
+    @property
+    def reach(self) -> int:
+        """Return the widest pass to try: twice what was measured, for its cost is a guess until then."""
+        return min(2 * max(self._passes, default=1), len(self.curve))
+
+    def guess(self, source: str, lazy: bool = False) -> float:
+        """Return the seconds of a guess; an unknown lazy one is that of a draft model, others are free."""
+        known = self._guesses.get(source)
+        return median(known) if known else GUESS * self.curve[0] * lazy
+
+    def reading(self, source: str, behind: int) -> float:
+        """Return the seconds that a draft model reads before a guess, `behind` by so many tokens."""
+        known = self._readings.get(source)
+        return (behind - 1) * (median(known) if known else WIDER * self.guess(source, lazy=True))
+
+    def learn_pass(self, width: int, seconds: float) -> None:
+        """Take in the seconds of a pass over `width` tokens: at most those of as many passes and one more."""
+        if self._passes:
+            seconds = min(seconds, (width + 1) * self.curve[0])
+        self._passes.setdefault(width, deque(maxlen=RECENT)).append(max(seconds, 1e-9))
+        self._medians[width] = median(self._passes[width])
+        self._used.add(width)
+        self._count += 1
+        if self._count % (10 * RECENT) == 0:
+            self._forget()
+        self._update()
+
+    def learn_guesses(self, source: str, seconds: Iterable[float], behind: int) -> None:
+        """Take in the seconds of one source's guesses in a draft, which was `behind` before the first one."""
+        first, *others = seconds
+        if behind > 2:  # more than the last draft's end, which any guess reads
+            if others or source not in self._guesses:
+                _note(self._guesses, source, fmean(others or [first / (1 + WIDER * (behind - 1))]))
+            _note(self._readings, source, max(first - self.guess(source, lazy=True), 0.0) / (behind - 1))
+        else:
+            _note(self._guesses, source, fmean([first, *others]))
+
+    def _forget(self) -> None:
+        for width in self._passes.keys() - self._used:
+            self._passes[width].popleft()
+            if not self._passes[width]:
+                del self._passes[width], self._medians[width]
+        self._used = set()
+
+    def _update(self) -> None:
+        known = sorted(self._medians.items())
+        width, seconds = known[0]
+        if width > 1:
+            known.insert(0, (1, seconds / (1 + WIDER * (width - 1))))
+        known = _rising(known)
         curve = [known[0][1]]
         for (left, low), (right, high) in pairwise(known):
             slope = (high - low) / (right - left)
-            curve += [low + slope * step for step in range(1, right - left + 1)]
-        slope = _slope(known)
-        while len(curve) < widest:
-            curve.append(curve[-1] + slope)
-        for at in range(len(curve) - 2, -1, -1):
-            if curve[at] > curve[at + 1]:
-                curve[at] = curve[at + 1]
-        return curve[:widest]
+            curve += [low + slope * more for more in range(1, right - left + 1)]
+        slope = (curve[-1] - curve[0]) / (len(curve) - 1) if len(curve) > 1 else WIDER * curve[0]
+        missing = len(self.curve) - len(curve)
+        self.least = (curve + [curve[-1]] * missing)[: len(self.curve)]
+        self.curve = (curve + [curve[-1] + slope * more for more in range(1, missing + 1)])[: len(self.curve)]
 
-    def lower_bound(self, width: int) -> float:
-        """Return a lower bound for `width` tokens: the cost of the widest narrower pass that is known."""
-        narrower = [known for known in self.mean if known < width and (known == 1 or self.seen[known] >= FEW)]
-        return self.mean[max(narrower, default=min(self.mean))]
+    def state(self) -> dict[str, Any]:
+        """Return the medians as plain values."""
+        return {
+            "passes": [[width, self._medians[width]] for width in sorted(self._medians)],
+            "guesses": [[source, median(known)] for source, known in self._guesses.items()],
+            "readings": [[source, median(known)] for source, known in self._readings.items()],
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Restore a `state`; raises ValueError for any other value."""
+        for width, seconds in rows(values.get("passes"), int, float):
+            if 1 <= width <= len(self.curve) and seconds > 0:
+                self._passes[width], self._medians[width] = deque([seconds], RECENT), seconds
+        for name, known in (("guesses", self._guesses), ("readings", self._readings)):
+            for source, seconds in rows(values.get(name), str, float):
+                _note(known, source, seconds)
+        if self._passes:
+            self._update()
 
 
-def robust_mean(mean: float, sample: float, count: int) -> float:
-    """Return the running mean after its `count`th sample: it falls fast and rises slowly."""
-    if sample < mean:
-        return mean + max(1 / count, FALL) * (sample - mean)
-    jump = FIRST_JUMP if count <= FEW else JUMP
-    return mean + max(1 / count, RISE) * min(sample - mean, jump * mean)
+def _note(known: dict[str, deque[float]], source: str, seconds: float) -> None:
+    known.setdefault(source, deque(maxlen=RECENT)).append(seconds)
 
 
-def _slope(known: Sequence[tuple[int, float]]) -> float:
-    """Return the cost of one more token beyond the widest pass of `known`: the lower of two estimates."""
-    (first, low), (last, high) = known[0], known[-1]
-    if first == last:
-        return SLOPE * low
-    before, middle = known[-2]
-    return max(min((high - low) / (last - first), (high - middle) / (last - before)), 0.0)
+def _rising(known: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return the points with values that never fall: neighbours that did get their mean."""
+    pools: list[list[float]] = []
+    for _, value in known:
+        pools.append([value])
+        while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    values = [fmean(pool) for pool in pools for _ in pool]
+    return [(width, value) for (width, _), value in zip(known, values, strict=True)]
