@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import config, console, options
+from localspec.cli import config, console, options, serve
 from localspec.cli.agent import command as agent
 from localspec.cli.chat import command as chat
 from localspec.cli.drafts import build, prune_draft, quantize
@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {
     "quantize": (quantize, quantize.quantize),
     "rm": (remove, remove.remove),
     "search": (search, search.search),
+    "serve": (serve, serve.serve),
     "show": (show, show.show),
     "tune": (tune, tune.tune),
     "verify": (verify, verify.verify),

@@ -132,8 +132,8 @@ def _constrained_candidates(
         for token in sampler.forced(text):
             yield Guess(token, source=GRAMMAR)
             text.append(token)
-        for candidate in drafter.propose(list(text), sampler):
-            if isinstance(candidate, Guess) and not sampler.allows(candidate.token, text):
+        for offered in drafter.propose(list(text), sampler):
+            if (candidate := _permitted(offered, sampler, text)) is None:
                 return
             taken = len(draft)
             yield candidate
@@ -142,6 +142,15 @@ def _constrained_candidates(
                 break
         else:
             return
+
+
+def _permitted(candidate: Candidate, sampler: Sampler, text: Tokens) -> Candidate | None:
+    """Return a candidate for the token after `text` without what the grammar forbids, None if that is all."""
+    if isinstance(candidate, Guess):
+        return candidate if sampler.allows(candidate.token, text) else None
+    if candidate.instead is None or sampler.allows(candidate.instead.token, text):
+        return candidate
+    return candidate._replace(instead=None)
 
 
 def drawn(candidate: Candidate) -> Guess | None:

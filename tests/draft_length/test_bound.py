@@ -85,7 +85,7 @@ def test_noise_costs_little_more(curve: str, text: str, noise: object) -> None:
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize(("guess", "read"), [(0.0, 0.0), (0.02, 0.005), (0.3, 0.02), (0.5, 0.03)])
 def test_it_comes_near_the_best_fixed_length(curve: str, guess: float, read: float) -> None:
-    """Its mean regret is below 5 %, and that of no acceptance rate above 11 %."""
+    """Its mean regret is below 5 %, and that of no acceptance rate above 13 %."""
     regrets = []
     for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.97):
         sources = [Source(steady(share), name="one", guess=guess, read=read)]
@@ -98,7 +98,7 @@ def test_it_comes_near_the_best_fixed_length(curve: str, guess: float, read: flo
             found.answer(2000)
             seconds += found.seconds
         regrets.append(1 - 4000 / seconds / best_fixed(sources, CURVES[curve]))
-    assert max(regrets) < 0.11
+    assert max(regrets) < 0.13
     assert sum(regrets) / len(regrets) < 0.05
 
 

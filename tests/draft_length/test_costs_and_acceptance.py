@@ -64,12 +64,33 @@ def test_unknown_costs_are_assumed() -> None:
 
 def test_reading_and_guessing_are_told_apart() -> None:
     costs = costs_of((1, 1.0))
-    costs.learn_guesses("model", [2.3, 0.3, 0.3], 101)
+    for _ in range(3):
+        costs.learn_guesses("model", [2.3, 0.3, 0.3], 101)
     assert costs.guess("model") == pytest.approx(0.3)
     assert costs.reading("model", 2) == pytest.approx(0.02)
     alone = costs_of((1, 1.0))
-    alone.learn_guesses("model", [2.2], 11)  # ten tokens and a guess, each token a tenth of a guess
+    for _ in range(3):
+        alone.learn_guesses("model", [2.2], 11)  # ten tokens and a guess, each token a tenth of a guess
     assert alone.guess("model") == pytest.approx(1.1)
+
+
+def test_one_time_work_of_a_draft_model_is_not_its_cost() -> None:
+    costs = costs_of((1, 1.0))
+    costs.learn_guesses("model", [50.0], 11)
+    assert costs.guess("model") == pytest.approx(GUESS)
+    assert costs.reading("model", 2) == pytest.approx(WIDER * GUESS)
+    costs.learn_guesses("copies", [1e-5], 0)
+    assert costs.guess("copies") == 1e-5
+
+
+def test_what_a_source_cost_long_ago_is_forgotten() -> None:
+    costs = costs_of((1, 1.0))
+    for _ in range(3):
+        costs.learn_guesses("model", [5.0], 1)
+    assert costs.guess("model", lazy=True) == 5.0
+    for _ in range(60 * RECENT):
+        costs.learn_pass(1, 1.0)
+    assert costs.guess("model", lazy=True) == GUESS
 
 
 def test_rates_follow_what_was_accepted() -> None:

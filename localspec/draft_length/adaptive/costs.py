@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 from typing import Any
 
 from localspec.draft_length.adaptive.state import rows
@@ -21,7 +21,7 @@ class Costs:
     `curve` [widest] holds the seconds of passes over 1, 2, ... tokens, interpolated between the widths that
     were measured and never falling (isotonic regression); passes wider than those cost more as they did so
     far, and in `least` no more at all. The unit is arbitrary until a pass was measured. Every 10 x RECENT
-    passes a width that was not used in that time loses its oldest measurement.
+    passes, a width or a source that was not used in that time loses its oldest measurement.
     """
 
     def __init__(self, widest: int) -> None:
@@ -32,7 +32,7 @@ class Costs:
         self._readings: dict[str, deque[float]] = {}
         self._medians: dict[int, float] = {}
         self._count = 0
-        self._used: set[int] = set()  # widths since the last ones were forgotten
+        self._used: set[int | str] = set()  # widths and sources since the last ones were forgotten
 
     def knows(self, width: int) -> bool:
         """Return whether a pass over `width` tokens was measured."""
@@ -46,12 +46,12 @@ class Costs:
     def guess(self, source: str, lazy: bool = False) -> float:
         """Return the seconds of a guess; an unknown lazy one is that of a draft model, others are free."""
         known = self._guesses.get(source)
-        return median(known) if known else GUESS * self.curve[0] * lazy
+        return median_low(known) if known else GUESS * self.curve[0] * lazy
 
     def reading(self, source: str, behind: int) -> float:
         """Return the seconds that a draft model reads before a guess, `behind` by so many tokens."""
         known = self._readings.get(source)
-        return (behind - 1) * (median(known) if known else WIDER * self.guess(source, lazy=True))
+        return (behind - 1) * (median_low(known) if known else WIDER * self.guess(source, lazy=True))
 
     def learn_pass(self, width: int, seconds: float) -> None:
         """Take in the seconds of a pass over `width` tokens: at most those of as many passes and one more."""
@@ -66,20 +66,31 @@ class Costs:
         self._update()
 
     def learn_guesses(self, source: str, seconds: Iterable[float], behind: int) -> None:
-        """Take in the seconds of one source's guesses in a draft, which was `behind` before the first one."""
+        """Take in the seconds of a source's guesses in a draft; it was `behind` before, 0 if it is not lazy.
+
+        What is assumed of a draft model counts as its first measurement, and the lower of two is believed:
+        engines do one-time work at first.
+        """
         first, *others = seconds
+        self._used.add(source)
+        if behind and source not in self._guesses:
+            _note(self._readings, source, self.reading(source, 2))
+            _note(self._guesses, source, self.guess(source, lazy=True))
         if behind > 2:  # more than the last draft's end, which any guess reads
-            if others or source not in self._guesses:
-                _note(self._guesses, source, fmean(others or [first / (1 + WIDER * (behind - 1))]))
-            _note(self._readings, source, max(first - self.guess(source, lazy=True), 0.0) / (behind - 1))
+            _note(self._guesses, source, fmean(others or [first / (1 + WIDER * (behind - 1))]))
+            _note(self._readings, source, max(first - self.guess(source), 0.0) / (behind - 1))
         else:
             _note(self._guesses, source, fmean([first, *others]))
 
     def _forget(self) -> None:
-        for width in self._passes.keys() - self._used:
-            self._passes[width].popleft()
-            if not self._passes[width]:
-                del self._passes[width], self._medians[width]
+        """Drop the oldest measurement of each width and source that was not used for a while."""
+        kept: list[dict[Any, deque[float]]] = [self._passes, self._guesses, self._readings]
+        for known in kept:
+            for one in known.keys() - self._used:
+                known[one].popleft()
+                if not known[one]:
+                    del known[one]
+        self._medians = {width: median(known) for width, known in self._passes.items()}
         self._used = set()
 
     def _update(self) -> None:
@@ -101,8 +112,8 @@ class Costs:
         """Return the medians as plain values."""
         return {
             "passes": [[width, self._medians[width]] for width in sorted(self._medians)],
-            "guesses": [[source, median(known)] for source, known in self._guesses.items()],
-            "readings": [[source, median(known)] for source, known in self._readings.items()],
+            "guesses": [[source, median_low(known)] for source, known in self._guesses.items()],
+            "readings": [[source, median_low(known)] for source, known in self._readings.items()],
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:

@@ -52,13 +52,11 @@ class Adaptive(DraftLengthPolicy):
         self._answer = Ledger()
         self._opening = True
         self._speed = (0.0, 0.0)  # tokens of this answer and their seconds, faded
-        self._asked: dict[str, tuple[float, float]] = {}  # seconds that this step's first guess is worth, and
-        # by how much more a token than the one it would replace
+        # seconds, by source: what this step's first guess is worth, and what it saves a token
+        self._asked: dict[str, tuple[float, float]] = {}
+        self._gains: dict[str, tuple[float, int]] = {}  # what first guesses were worth, and their number
+        self._saved: dict[str, float] = {}  # what a draft model's guesses would have saved
         self._tried: dict[int, float] = {}  # by position: seconds that a guess which is tried may lose
-        self._gains: dict[
-            str, tuple[float, int]
-        ] = {}  # by source: what first guesses were worth, and how many
-        self._saved: dict[str, float] = {}  # seconds that a draft model's guesses would have saved
         self._known: list[tuple[Guess, float, float]] = []  # guesses of a draft and what `_judged` said of it
         self._unread = 0  # tokens that a draft model did not read in the last step
 
@@ -204,7 +202,7 @@ class Adaptive(DraftLengthPolicy):
             before = guess.confidence
         for source in dict.fromkeys(guess.source for guess in last.draft):
             own = [cost for guess, cost in zip(last.draft, last.costs, strict=True) if guess.source == source]
-            self._costs.learn_guesses(source, own, behind.get(source, 1))
+            self._costs.learn_guesses(source, own, behind.get(source, 0))
 
     def _settle(self, last: Step, behind: Mapping[str, int]) -> None:
         """Enter a step in the ledgers, at what it is known to cost, and bring the speed up to date."""

@@ -1,0 +1,1 @@
+"""An HTTP server with the APIs that editors and agents speak."""

@@ -1,0 +1,142 @@
+"""One request to a model: a conversation or a text, and the answer as events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from localspec import plugins
+from localspec.agent.loop import tool_format_of
+from localspec.chat import opens_thought, sampling_of
+from localspec.core.types import shared_prefix
+from localspec.errors import BadValue
+from localspec.output.reasoning import ReasoningParser
+from localspec.output.tool_calls import Call
+from localspec.output.tool_format import ToolFormat
+from localspec.runtime.answer import Answer
+from localspec.runtime.generation import Runtime
+
+Message = dict[str, Any]
+ToolChoice = Literal["auto", "required", "none"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asks of a model: the messages of a conversation, or the `text` to continue.
+
+    `sampling` holds what the client set, the model's own generation config the rest. `grammar` is the source
+    of a constraint (output/grammar.py). `tools` are as in chat templates; `tool_choice` "required" allows
+    nothing but calls.
+    """
+
+    messages: Sequence[Message] = ()
+    text: str | None = None
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: ToolChoice = "auto"
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+    grammar: str | None = None
+
+
+class Text(NamedTuple):
+    """A part of the answer's text, or of its reasoning."""
+
+    text: str
+    is_reasoning: bool = False
+
+
+class Begin(NamedTuple):
+    """The answer begins: it can fail no more for what was asked."""
+
+
+class End(NamedTuple):
+    """The answer has ended; `cached` tokens of its prompt were in the KV cache."""
+
+    answer: Answer
+    cached: int
+
+
+Event = Begin | Text | Call | End
+
+
+def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]:
+    """Yield the answer to a request; closing the iterator interrupts it.
+
+    Raises the errors of `Runtime.answer`, and BadValue for tools without a chat template.
+    """
+    tool_format = _tool_format(runtime) if request.tools and request.tool_choice != "none" else None
+    prompt = _prompt(runtime, request, tool_format)
+    inside = request.text is None and opens_thought(runtime, prompt)
+    grammar = request.grammar
+    if tool_format and request.tool_choice == "required":
+        token_id = runtime.tokenizer.token_to_id
+        grammar = tool_format.grammar(request.tools, token_id, must=True, inside=inside)
+    marks = runtime.thought_marks if request.text is None and not request.grammar else None
+    cached = shared_prefix(prompt, runtime.target.tokens)
+    answer, steps = runtime.answer(
+        prompt,
+        sampling=sampling_of(runtime.model.sampling_defaults(), dict(request.sampling)),
+        seed=request.seed,
+        max_tokens=request.max_tokens,
+        stop=request.stop,
+        grammar=grammar,
+        special=tool_format is not None,
+        marks=marks.tokens if marks else None,
+        loop_guard=True,
+    )
+    yield Begin()
+    reasoning = ReasoningParser(inside, marks) if marks else None
+    calls = tool_format.parser() if tool_format else None
+
+    def parsed(text: str) -> Iterator[Event]:
+        for part in calls.push(text) if calls else [text] if text else []:
+            yield part if isinstance(part, Call) else Text(part)
+
+    with closing(steps):
+        for step in steps:
+            if reasoning is None:
+                yield from parsed(step.text)
+                continue
+            for piece in reasoning.push(step.text, step.marks):
+                if piece.is_reasoning:
+                    yield Text(piece.text, is_reasoning=True)
+                else:
+                    yield from parsed(piece.text)
+    for piece in reasoning.end() if reasoning else ():
+        yield from [Text(piece.text, is_reasoning=True)] if piece.is_reasoning else parsed(piece.text)
+    for part in calls.end() if calls else ():
+        yield part if isinstance(part, Call) else Text(part)
+    yield End(answer, max(cached, answer.cached_prompt_tokens))
+
+
+def _prompt(runtime: Runtime, request: Request, tool_format: ToolFormat | None) -> list[int]:
+    if request.text is not None:
+        return runtime.encode(request.text, raw=True)
+    template = runtime.model.template()
+    if tool_format is None or template is None:
+        return runtime.model.encode_chat(request.messages)
+    render = partial(tool_format.render, template.render)
+    return runtime.model.encode_chat(request.messages, request.tools, render)
+
+
+def _tool_format(runtime: Runtime) -> ToolFormat:
+    template = runtime.model.template()
+    if template is None:
+        raise BadValue(f"`{runtime.model.name}` has no chat template, so it takes no `tools`", None)
+    name = tool_format_of(template.with_tools or template.source)
+    made: ToolFormat = plugins.part("tool_formats", name).made_by()
+    return made
+
+
+def arguments_of(text: str, where: str) -> Any:
+    """Return the arguments of a call that a client sent back; raises BadValue for what is no JSON."""
+    try:
+        return json.loads(text or "{}")
+    except ValueError as error:
+        raise BadValue(f"`{where}` is no JSON: {error}", None) from error

@@ -1,0 +1,235 @@
+"""The bodies of requests. A field that is not here is refused by its name, so none is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from localspec.errors import BadValue
+from localspec.output import grammar
+from localspec.serve.generation import Message, Request, ToolChoice, arguments_of
+
+
+class Strict(BaseModel):
+    """A body without other fields than its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TextPart(Strict):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Function(Strict):
+    """A function that is called, with its arguments as JSON text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(Strict):
+    """A call that an earlier answer has made."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class ChatMessage(Strict):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    refusal: None = None
+
+    def plain(self) -> Message:
+        """Return the message as chat templates take it."""
+        parts = self.content if isinstance(self.content, list) else None
+        text = "".join(part.text for part in parts) if parts is not None else self.content or ""
+        message: Message = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        for name in ("name", "tool_call_id", "reasoning_content"):
+            if (value := getattr(self, name)) is not None:
+                message[name] = value
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {
+                        "name": call.function.name,
+                        "arguments": arguments_of(call.function.arguments, "tool_calls.function.arguments"),
+                    },
+                }
+                for call in self.tool_calls
+            ]
+        return message
+
+
+class FunctionSchema(Strict):
+    """A function that the model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool | None = None  # the grammar of calls is always strict
+
+
+class Tool(Strict):
+    """A tool that the model may call."""
+
+    type: Literal["function"]
+    function: FunctionSchema
+
+    def plain(self) -> dict[str, Any]:
+        """Return the tool as chat templates take it."""
+        function = self.function.model_dump(exclude={"strict"}, exclude_none=True)
+        return {"type": "function", "function": function}
+
+
+class NamedFunction(Strict):
+    """The name of a function."""
+
+    name: str
+
+
+class NamedTool(Strict):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(Strict):
+    """The schema of an answer."""
+
+    name: str = "answer"
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Strict):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def grammar(self) -> str | None:
+        """Return the source of the constraint, None for text; raises BadValue for a wrong schema."""
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return grammar.from_schema({"type": "object"}, "response_format")
+        if self.json_schema is None:
+            raise BadValue("`response_format` has no `json_schema`", None)
+        return grammar.from_schema(self.json_schema.schema_, "response_format")
+
+
+class StreamOptions(Strict):
+    """Options of a stream."""
+
+    include_usage: bool = False
+
+
+class Sampled(Strict):
+    """What both kinds of completion share."""
+
+    model: str
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    stop: str | list[str] | None = None
+    seed: int | None = Field(default=None, ge=0)
+    n: Literal[1, None] = None
+    user: str | None = None  # names the client's user; nothing depends on it
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The sampling settings that the client set, at temperature 0 without those that do nothing."""
+        names = (
+            *("temperature", "top_p", "top_k", "min_p"),
+            *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+        )
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if given.get("temperature") == 0:
+            given = {name: value for name, value in given.items() if name not in ("top_p", "top_k", "min_p")}
+        return given
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """The texts at which the answer ends."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+
+class ChatCompletion(Sampled):
+    """The body of `/v1/chat/completions`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+
+    def request(self) -> Request:
+        """Return the request to the model; raises BadValue for what the fields do not allow together."""
+        tools = [tool.plain() for tool in self.tools or ()]
+        choice: ToolChoice = "auto"
+        if isinstance(self.tool_choice, NamedTool):
+            name = self.tool_choice.function.name
+            tools = [tool for tool in tools if tool["function"]["name"] == name]
+            if not tools:
+                raise BadValue(f"`tool_choice` names `{name}`, which is not in `tools`", None)
+            choice = "required"
+        elif self.tool_choice is not None:
+            choice = self.tool_choice
+        if choice == "required" and not tools:
+            raise BadValue("`tool_choice` is `required`, and `tools` is empty", None)
+        constraint = self.response_format.grammar() if self.response_format else None
+        if constraint and tools and choice != "none":
+            raise BadValue("`response_format` and `tools` exclude each other", "Leave one of them out")
+        return Request(
+            messages=[message.plain() for message in self.messages],
+            tools=tools,
+            tool_choice=choice,
+            sampling=self.sampling,
+            seed=self.seed,
+            max_tokens=self.max_completion_tokens or self.max_tokens,
+            stop=self.stops,
+            grammar=constraint,
+        )
+
+
+class Completion(Sampled):
+    """The body of `/v1/completions`."""
+
+    prompt: str | list[str]
+
+    def request(self) -> Request:
+        """Return the request to the model; raises BadValue for several prompts."""
+        prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
+        if len(prompts) != 1:
+            raise BadValue(f"`prompt` has {len(prompts)} texts, and one is answered at a time", None)
+        return Request(
+            text=prompts[0],
+            sampling=self.sampling,
+            seed=self.seed,
+            max_tokens=self.max_tokens or 16,  # OpenAI's default
+            stop=self.stops,
+        )

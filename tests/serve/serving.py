@@ -1,0 +1,38 @@
+"""`localspec serve` as a process."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+from command import SECONDS, Localspec
+
+
+class Server:
+    """`localspec serve` on a free port."""
+
+    def __init__(self, localspec: Localspec, *arguments: str) -> None:
+        self.localspec = localspec
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "localspec", "serve", "--port", "0", *arguments],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=localspec.environment(),
+        )
+        assert self._process.stderr is not None
+        said = ""
+        while not (found := re.search(r"http://[\w.:]+:(\d+)/v1", said)):
+            line = self._process.stderr.readline()
+            assert line, said
+            said += line
+        self.port = int(found[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> int:
+        """End it as a service manager does, and return the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.communicate(timeout=SECONDS)
+        return self._process.returncode
