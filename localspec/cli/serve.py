@@ -1,8 +1,9 @@
-"""`localspec serve`: the APIs of OpenAI on this machine."""
+"""`localspec serve`: OpenAI's API on this machine."""
 
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,40 +25,66 @@ EPILOG = """Examples:
 
   localspec serve --host 0.0.0.0 --api-key "$KEY" --port 8000"""
 PORT = 11435
-PROMPT_CACHE = 2 * 10**9  # bytes on disk
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PROMPT_CACHE = 2 * 10**9  # bytes on disk
+PANELS = {
+    "Server": ("host", "port", "api_key", "keep_alive", "queue"),
+    options.DRAFT: ("draft", "draft_length"),
+    options.MACHINE: ("engine", "device", "threads"),
+}
 
 
-def serve(
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Arguments and options of `localspec serve`, in the order of its help."""
+
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Models to load at once.", autocompletion=completion.models, metavar="[MODEL]..."
+            help="Models to load at once.",
+            autocompletion=completion.models,
+            metavar="MODEL",
+            show_default=False,
         ),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port, 0 for any free one.", metavar="N")
-    ] = PORT,
+    ] = None
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port, 0 for any free one.", metavar="N")] = PORT
     api_key: Annotated[
-        str | None,
-        typer.Option(envvar="LOCALSPEC_API_KEY", help="Key that clients must send.", metavar="KEY"),
-    ] = None,
-    draft: options.Draft = "auto",
-    draft_length: options.DraftLengthPolicy = "adaptive",
-    engine: options.Engine = "auto",
-    device: options.Device = None,
-    threads: options.Threads = None,
+        str | None, typer.Option(help="Key that clients must send.", metavar="KEY", show_default="none")
+    ] = None
     keep_alive: Annotated[
         float, typer.Option(min=0, help="Minutes that an idle model stays.", metavar="MINUTES")
-    ] = 10.0,
-    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait for a model.", metavar="N")] = 64,
-) -> None:
-    """Check the options, load the models and serve until Ctrl-C or SIGTERM."""
-    if host not in LOOPBACK and not api_key:
-        raise BadValue(
-            f"`{host}` lets other machines connect, and there is no key", "Add `--api-key KEY` of your choice"
-        )
+    ] = 10.0
+    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait for a model.", metavar="N")] = 64
+    draft: options.Draft = "auto"
+    draft_length: options.DraftLengthPolicy = "adaptive"
+    engine: options.Engine = "auto"
+    device: options.Device = None
+    threads: options.Threads = None
+
+    def check(self) -> None:
+        """Raise BadValue for an address that other machines reach without a key."""
+        if self.host not in LOOPBACK and not self.api_key:
+            raise BadValue(
+                f"`{self.host}` lets other machines connect, and there is no key",
+                "Add `--api-key KEY` of your choice",
+            )
+
+    def listen(self) -> socket.socket:
+        """Return a socket that listens; raises NetworkError."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            return socket.create_server((self.host, self.port), family=family)
+        except OSError as error:
+            message = f"Cannot listen on {self.host}, port {self.port}: {error.strerror}"
+            raise NetworkError(message, "Choose another `--port`") from error
+
+
+@options.panels(PANELS)
+@options.command
+def serve(given: ServeOptions) -> None:
+    """Check the options, load the models, and serve until Ctrl-C or SIGTERM."""
+    given.check()
     try:
         import uvicorn
 
@@ -69,29 +96,24 @@ def serve(
     from localspec.library import Library, Progress, Silent
     from localspec.runtime.choice import Choice
 
-    choice, library = Choice(engine, draft, draft_length, "exact", device, threads), Library()
+    choice = Choice(given.engine, given.draft, given.draft_length, "exact", given.device, given.threads)
     choice.check()
+    library = Library()
 
     def load(name: str, progress: Progress | None = None) -> Runtime:
         return load_choice(name, choice, library, progress or Silent(), PROMPT_CACHE).runtime
 
-    try:
-        listening = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
-    except OSError as error:
-        raise NetworkError(
-            f"Cannot listen on {host}, port {port}: {error.strerror}", "Choose another `--port`"
-        ) from error
-    served = pool.Pool(load, keep_alive=60 * keep_alive, max_waiting=queue)
-    for name in models or []:
+    listening = given.listen()
+    served = pool.Pool(load, keep_alive=60 * given.keep_alive, max_waiting=given.queue)
+    for name in given.models or []:
         with Terminal() as progress:
             runtime = load(name, progress)
         served.add(runtime.model.name, runtime)
-    hosts = [host] if host in LOOPBACK else None
-    made = app.create(served, library, hosts=hosts, key=api_key)
+    hosts = [given.host] if given.host in LOOPBACK else None
+    made = app.create(served, library, hosts=hosts, key=given.api_key)
     config = uvicorn.Config(made, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    host = f"[{given.host}]" if ":" in given.host else given.host
+    address = f"http://{host}:{listening.getsockname()[1]}"
     console.say(f"Serving on {address}; for clients of OpenAI:")
-    console.say(f"  export OPENAI_BASE_URL={address}/v1 OPENAI_API_KEY={'...' if api_key else 'none'}")
+    console.say(f"  export OPENAI_BASE_URL={address}/v1 OPENAI_API_KEY={'...' if given.api_key else 'none'}")
     uvicorn.Server(config).run(sockets=[listening])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,8 +14,8 @@ from localspec.agent.loop import tool_format_of
 from localspec.chat import opens_thought, sampling_of
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue
-from localspec.output.reasoning import ReasoningParser
-from localspec.output.tool_calls import Call
+from localspec.output.reasoning import OutputPiece, ReasoningParser
+from localspec.output.tool_calls import Call, ToolCallParser
 from localspec.output.tool_format import ToolFormat
 from localspec.runtime.answer import Answer
 from localspec.runtime.generation import Runtime
@@ -91,28 +91,50 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
         loop_guard=True,
     )
     yield Begin()
-    reasoning = ReasoningParser(inside, marks) if marks else None
-    calls = tool_format.parser() if tool_format else None
-
-    def parsed(text: str) -> Iterator[Event]:
-        for part in calls.push(text) if calls else [text] if text else []:
-            yield part if isinstance(part, Call) else Text(part)
-
+    parser = _Parser(
+        ReasoningParser(inside, marks) if marks else None, tool_format.parser() if tool_format else None
+    )
     with closing(steps):
         for step in steps:
-            if reasoning is None:
-                yield from parsed(step.text)
-                continue
-            for piece in reasoning.push(step.text, step.marks):
-                if piece.is_reasoning:
-                    yield Text(piece.text, is_reasoning=True)
-                else:
-                    yield from parsed(piece.text)
-    for piece in reasoning.end() if reasoning else ():
-        yield from [Text(piece.text, is_reasoning=True)] if piece.is_reasoning else parsed(piece.text)
-    for part in calls.end() if calls else ():
-        yield part if isinstance(part, Call) else Text(part)
+            yield from parser.push(step.text, step.marks)
+    yield from parser.end()
     yield End(answer, max(cached, answer.cached_prompt_tokens))
+
+
+class _Parser:
+    """Tells reasoning, text and calls of an answer apart."""
+
+    def __init__(self, reasoning: ReasoningParser | None, calls: ToolCallParser | None) -> None:
+        self._reasoning, self._calls = reasoning, calls
+
+    def push(self, text: str, marks: Sequence[int]) -> Iterator[Event]:
+        """Take in a step's text and the places of its marks; yield what is complete."""
+        if self._reasoning is None:
+            yield from self._said(text)
+        else:
+            yield from self._told(self._reasoning.push(text, marks))
+
+    def end(self) -> Iterator[Event]:
+        """Yield what is left."""
+        if self._reasoning is not None:
+            yield from self._told(self._reasoning.end())
+        if self._calls is not None:
+            yield from self._parts(self._calls.end())
+
+    def _told(self, pieces: Iterable[OutputPiece]) -> Iterator[Event]:
+        for piece in pieces:
+            yield from [Text(piece.text, is_reasoning=True)] if piece.is_reasoning else self._said(piece.text)
+
+    def _said(self, text: str) -> Iterator[Event]:
+        if self._calls is not None:
+            yield from self._parts(self._calls.push(text))
+        elif text:
+            yield Text(text)
+
+    @staticmethod
+    def _parts(parts: Iterable[str | Call]) -> Iterator[Event]:
+        for part in parts:
+            yield part if isinstance(part, Call) else Text(part)
 
 
 def _prompt(runtime: Runtime, request: Request, tool_format: ToolFormat | None) -> list[int]:
