@@ -1,4 +1,4 @@
-"""`localspec serve`: OpenAI's API on this machine."""
+"""`localspec serve`: the APIs of OpenAI, Anthropic and Ollama on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localspec.errors import BadValue, MissingExtra, NetworkError
 if TYPE_CHECKING:
     from localspec.runtime.generation import Runtime
 
-HELP = """Serve models to editors and agents through OpenAI's API.
+HELP = """Serve models to editors and agents through the APIs of OpenAI, Anthropic and Ollama.
 
 MODEL... are loaded at the start; any other model of the library is loaded when a client asks for it, and
 leaves after --keep-alive. Only this machine can connect unless --host says otherwise, which needs a key.
@@ -114,6 +114,9 @@ def serve(given: ServeOptions) -> None:
     config = uvicorn.Config(made, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
     host = f"[{given.host}]" if ":" in given.host else given.host
     address = f"http://{host}:{listening.getsockname()[1]}"
-    console.say(f"Serving on {address}; for clients of OpenAI:")
-    console.say(f"  export OPENAI_BASE_URL={address}/v1 OPENAI_API_KEY={'...' if given.api_key else 'none'}")
+    key = "KEY" if given.api_key else "none"
+    console.say(f"Serving on {address}; for clients of OpenAI, Anthropic and Ollama:")
+    console.say(f"  export OPENAI_BASE_URL={address}/v1 OPENAI_API_KEY={key}")
+    console.say(f"  export ANTHROPIC_BASE_URL={address} ANTHROPIC_API_KEY={key}")
+    console.say(f"  export OLLAMA_HOST={address}")
     uvicorn.Server(config).run(sockets=[listening])

@@ -1,20 +1,22 @@
-"""The application: the APIs behind one guard, and errors as the clients expect them."""
+"""The application: the APIs behind one guard."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 
-from localspec.errors import LocalspecError, UnknownModel
 from localspec.library import Library
+from localspec.serve import faults
+from localspec.serve.anthropic.routes import routes as anthropic_routes
 from localspec.serve.guard import Guard
+from localspec.serve.ollama.routes import routes as ollama_routes
 from localspec.serve.openai.routes import routes as openai_routes
-from localspec.serve.pool import Busy, Pool
+from localspec.serve.pool import Pool
+
+LOOK = 5.0  # seconds between two looks for idle models
 
 
 def create(pool: Pool, library: Library, *, hosts: Sequence[str] | None, key: str | None = None) -> FastAPI:
@@ -24,55 +26,26 @@ def create(pool: Pool, library: Library, *, hosts: Sequence[str] | None, key: st
     key that requests must have, None for none.
     """
 
+    async def drop_idle() -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            pool.drop_idle()
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        dropping = asyncio.create_task(drop_idle())
         yield
+        dropping.cancel()
         pool.close()
 
     app = FastAPI(title="localspec", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(Guard, hosts=hosts, key=key)
-    app.include_router(openai_routes(pool, library))
-    app.add_exception_handler(LocalspecError, _refused)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _failed)
+    for routes in (anthropic_routes, ollama_routes, openai_routes):
+        app.include_router(routes(pool, library))
+    faults.handle(app)
 
     @app.get("/health")
     def health() -> dict[str, object]:
         return {"status": "ok", "models": [served.name for served in pool.loaded]}
 
     return app
-
-
-def _refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, LocalspecError)
-    message = " ".join(filter(None, [f"{error.message}.", error.hint]))
-    if isinstance(error, Busy):
-        return _error(503, message, "overloaded_error", retry_after=error.seconds)
-    return _error(404 if isinstance(error, UnknownModel) else 400, message)
-
-
-def _malformed(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    fault = error.errors()[0]
-    field = ".".join(str(part) for part in fault["loc"] if part != "body")
-    unknown = fault["type"] == "extra_forbidden"
-    message = "It is not supported" if unknown else fault["msg"]
-    return _error(400, f"`{field}`: {message}" if field else message, param=field or None)
-
-
-def _failed(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return _error(error.status_code, str(error.detail))
-
-
-def _error(
-    status: int,
-    message: str,
-    kind: str = "invalid_request_error",
-    *,
-    param: str | None = None,
-    retry_after: int | None = None,
-) -> JSONResponse:
-    headers = {"retry-after": str(retry_after)} if retry_after else None
-    body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
-    return JSONResponse(body, status, headers)

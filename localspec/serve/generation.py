@@ -70,8 +70,8 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
 
     Raises the errors of `Runtime.answer`, and BadValue for tools without a chat template.
     """
-    tool_format = _tool_format(runtime) if request.tools and request.tool_choice != "none" else None
-    prompt = _prompt(runtime, request, tool_format)
+    tool_format = _tool_format(runtime, request)
+    prompt = prompt_of(runtime, request)
     inside = request.text is None and opens_thought(runtime, prompt)
     grammar = request.grammar
     if tool_format and request.tool_choice == "required":
@@ -137,7 +137,9 @@ class _Parser:
             yield part if isinstance(part, Call) else Text(part)
 
 
-def _prompt(runtime: Runtime, request: Request, tool_format: ToolFormat | None) -> list[int]:
+def prompt_of(runtime: Runtime, request: Request) -> list[int]:
+    """Return the tokens of a request's prompt; raises BadValue for tools without a chat template."""
+    tool_format = _tool_format(runtime, request)
     if request.text is not None:
         return runtime.encode(request.text, raw=True)
     template = runtime.model.template()
@@ -147,7 +149,9 @@ def _prompt(runtime: Runtime, request: Request, tool_format: ToolFormat | None) 
     return runtime.model.encode_chat(request.messages, request.tools, render)
 
 
-def _tool_format(runtime: Runtime) -> ToolFormat:
+def _tool_format(runtime: Runtime, request: Request) -> ToolFormat | None:
+    if not request.tools or request.tool_choice == "none":
+        return None
     template = runtime.model.template()
     if template is None:
         raise BadValue(f"`{runtime.model.name}` has no chat template, so it takes no `tools`", None)

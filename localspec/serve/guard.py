@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from localspec.serve import faults
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_BODY = 10_000_000  # bytes
 
@@ -33,7 +35,7 @@ class Guard:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if refusal := self._refusal(headers, scope["path"]):
-            await _refuse(send, *refusal)
+            await _refuse(send, scope["path"], *refusal)
             return
         body = _Body(receive)
         await self._app(scope, body.receive, send)
@@ -73,10 +75,7 @@ def _name(host: str) -> str:
     return urlsplit(f"//{host}").hostname or ""
 
 
-async def _refuse(send: Send, status: int, message: str) -> None:
-    body = json.dumps(
-        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
-    )
+async def _refuse(send: Send, path: str, status: int, message: str) -> None:
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body.encode()})
+    await send({"type": "http.response.body", "body": json.dumps(faults.body_of(path, message)).encode()})

@@ -12,7 +12,7 @@ from time import monotonic
 from localspec.errors import LocalspecError, UnknownModel, nearest, printable
 from localspec.library import Library
 from localspec.runtime.generation import Runtime
-from localspec.serve.generation import Event, Request, generate
+from localspec.serve.generation import Event, Request, generate, prompt_of
 
 Load = Callable[[str], Runtime]
 
@@ -31,6 +31,7 @@ class Served:
     def __init__(self, name: str, runtime: Runtime, thread: ThreadPoolExecutor, max_waiting: int) -> None:
         self.name, self.runtime = name, runtime
         self.used = monotonic()  # when the last answer ended
+        self.keep_alive: float | None = None  # seconds, if a client said so
         self.waiting = 0  # requests, that which is answered included
         self._thread = thread
         self._max_waiting = max_waiting
@@ -75,6 +76,10 @@ class Served:
         finally:
             left.set()
 
+    async def count(self, request: Request) -> int:
+        """Return the number of the prompt's tokens; raises what `prompt_of` raises."""
+        return len(await asyncio.to_thread(prompt_of, self.runtime, request))
+
     def _done(self) -> None:
         self.waiting -= 1
         self.used = monotonic()
@@ -110,7 +115,8 @@ class Pool:
     def drop_idle(self) -> None:
         """Drop the models that nobody has asked for a while."""
         for name, served in list(self._served.items()):
-            if not served.waiting and monotonic() - served.used > self._keep_alive:
+            keep = self._keep_alive if served.keep_alive is None else served.keep_alive
+            if not served.waiting and monotonic() - served.used > keep:
                 del self._served[name]
                 self._threads.pop(name).shutdown(wait=False)
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
+from localspec.serve.fields import Strict
 from localspec.serve.generation import Message, Request, ToolChoice, arguments_of
-
-
-class Strict(BaseModel):
-    """A body without other fields than its own."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class TextPart(Strict):
@@ -170,6 +165,11 @@ class Sampled(Strict):
         if given.get("temperature") == 0:
             given = {name: value for name, value in given.items() if name not in ("top_p", "top_k", "min_p")}
         return given
+
+    @property
+    def with_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
 
     @property
     def stops(self) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from time import time
 from typing import Any
 
@@ -17,16 +17,26 @@ class ChatWriter:
     """Makes the objects of one chat completion."""
 
     whole, chunk, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+    media_type = "text/event-stream"
 
-    def __init__(self, model: str) -> None:
-        self._model = model
+    def __init__(self, model: str, with_usage: bool = False) -> None:
+        """Write answers of `model`; a stream ends `with_usage`."""
+        self._model, self._with_usage = model, with_usage
         self._id = self.prefix + secrets.token_hex(12)
         self._created = int(time())
         self._text, self._reasoning = "", ""
         self._calls: list[dict[str, Any]] = []
 
-    def add(self, event: Event) -> dict[str, Any] | None:
-        """Take in an event; return what it adds to a stream, None for nothing."""
+    def lines(self, event: Event) -> Iterator[str]:
+        """Take in an event; yield the lines that it adds to a stream."""
+        if (added := self._add(event)) is not None:
+            yield self._line([{"index": 0, "finish_reason": None, "logprobs": None, **added}])
+        if isinstance(event, End):
+            if self._with_usage:
+                yield self._line([], usage=usage_of(event))
+            yield "data: [DONE]\n\n"
+
+    def _add(self, event: Event) -> dict[str, Any] | None:
         match event:
             case Begin():
                 return self._begun()
@@ -59,10 +69,8 @@ class ChatWriter:
             return "length"
         return "tool_calls" if self._calls else "stop"
 
-    def in_stream(self, added: dict[str, Any], usage: dict[str, Any] | None = None) -> str:
-        """Return a line of a stream."""
-        choices = [{"index": 0, "finish_reason": None, "logprobs": None, **added}] if added else []
-        body = self._object(self.chunk) | {"choices": choices} | ({"usage": usage} if usage else {})
+    def _line(self, choices: list[dict[str, Any]], **more: Any) -> str:
+        body = self._object(self.chunk) | {"choices": choices} | more
         return f"data: {json.dumps(body)}\n\n"
 
     def complete(self, end: End) -> dict[str, Any]:
@@ -112,13 +120,3 @@ def usage_of(end: End) -> dict[str, Any]:
             "rejected_prediction_tokens": stats.drafted - stats.accepted,
         },
     }
-
-
-async def stream(events: AsyncIterator[Event], writer: ChatWriter, with_usage: bool) -> AsyncIterator[str]:
-    """Yield the lines of a stream."""
-    async for event in events:
-        if (added := writer.add(event)) is not None:
-            yield writer.in_stream(added)
-        if isinstance(event, End) and with_usage:
-            yield writer.in_stream({}, usage_of(event))
-    yield "data: [DONE]\n\n"
