@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,10 +19,10 @@ def post(server: Server, body: Any = BODY, **headers: str) -> tuple[int, Any]:
     """Return the status and the body of a response."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"} | named)
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
+    with closing(connection):
+        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"} | named)
+        response = connection.getresponse()
+        text = response.read().decode()
     return response.status, json.loads(text) if text else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ GREEDY: dict[str, Any] = {"temperature": 0, "num_predict": 40}
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Client:
-    return Client(server.url)
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url) as found:
+        yield found
 
 
 def said(client: Client, **options: Any) -> str:
