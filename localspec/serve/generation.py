@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from localspec import plugins
 from localspec.agent.loop import tool_format_of
 from localspec.chat import opens_thought, sampling_of
+from localspec.core.sampler import Sampling
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue
 from localspec.output.reasoning import OutputPiece, ReasoningParser
@@ -81,7 +81,7 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
     cached = shared_prefix(prompt, runtime.target.tokens)
     answer, steps = runtime.answer(
         prompt,
-        sampling=sampling_of(runtime.model.sampling_defaults(), dict(request.sampling)),
+        sampling=_sampling(runtime.model.sampling_defaults(), dict(request.sampling)),
         seed=request.seed,
         max_tokens=request.max_tokens,
         stop=request.stop,
@@ -99,6 +99,17 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
             yield from parser.push(step.text, step.marks)
     yield from parser.end()
     yield End(answer, max(cached, answer.cached_prompt_tokens))
+
+
+def _sampling(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
+    """Return the sampling settings; those that do nothing in greedy decoding are left out.
+
+    Clients send them as a matter of course, so they are no mistake as on the command line.
+    """
+    usual = defaults.get("temperature", 1.0) if defaults.get("do_sample") else 0.0
+    if not asked.get("temperature", usual):
+        asked = {name: value for name, value in asked.items() if name not in ("top_k", "top_p", "min_p")}
+    return sampling_of(defaults, asked)
 
 
 class _Parser:
@@ -158,11 +169,3 @@ def _tool_format(runtime: Runtime, request: Request) -> ToolFormat | None:
     name = tool_format_of(template.with_tools or template.source)
     made: ToolFormat = plugins.part("tool_formats", name).made_by()
     return made
-
-
-def arguments_of(text: str, where: str) -> Any:
-    """Return the arguments of a call that a client sent back; raises BadValue for what is no JSON."""
-    try:
-        return json.loads(text or "{}")
-    except ValueError as error:
-        raise BadValue(f"`{where}` is no JSON: {error}", None) from error

@@ -59,7 +59,7 @@ class Served:
                             put(event)
                             if left.is_set():
                                 break
-            except Exception as error:  # noqa: BLE001 - it is the client's, in the other thread
+            except Exception as error:  # noqa: BLE001 - the other thread raises it again
                 put(error)
             finally:
                 self._seconds += 0.2 * (monotonic() - started - self._seconds)

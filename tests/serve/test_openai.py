@@ -173,5 +173,10 @@ def test_what_cannot_be_answered_is_refused(client: OpenAI) -> None:
         said(client, tool_choice="required")
     with pytest.raises(BadRequestError, match="response_format"):
         said(client, response_format={"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}})
+    function = {"name": "f", "arguments": "[1]"}
+    call = {"id": "1", "type": "function", "function": function}
+    with pytest.raises(BadRequestError, match="JSON object"):
+        said(client, messages=[*ASKED, {"role": "assistant", "tool_calls": [call]}])
     with pytest.raises(APIStatusError):
         said(client, messages=[])
+    assert said(client, top_p=0.5)  # beside temperature 0, where it does nothing

@@ -1,4 +1,4 @@
-"""What passes and guesses cost: medians of the last ones, so that a stall counts little."""
+"""Costs of passes and guesses: medians of the last ones, so that a stall counts little."""
 
 from __future__ import annotations
 

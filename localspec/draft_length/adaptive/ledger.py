@@ -1,4 +1,4 @@
-"""What was lost, and how much more may be lost."""
+"""A budget of seconds that drafting may lose against plain decoding."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class Adaptive(DraftLengthPolicy):
 
     @property
     def gains(self) -> dict[str, float]:
-        """What a first guess of each source was expected to save in this answer, in plain passes."""
+        """The expected gain of a step's first guess in this answer by source, in passes over one token."""
         one = self._costs.curve[0]
         return {source: total / count / one for source, (total, count) in self._gains.items()}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from localspec.errors import BadValue
-from localspec.serve.fields import Strict
+from localspec.serve.fields import Strict, given
 from localspec.serve.generation import Message, Request, ToolChoice
 
 
@@ -110,13 +111,13 @@ class Choice(Strict):
 
 
 class Metadata(Strict):
-    """What names the client's user; nothing depends on it."""
+    """The name of the client's user; nothing depends on it."""
 
     user_id: str | None = None
 
 
 class Prompt(Strict):
-    """What both paths share."""
+    """The fields of both paths."""
 
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
@@ -127,11 +128,11 @@ class Prompt(Strict):
     def request(self) -> Request:
         """Return the request to the model; raises BadValue for a choice of a tool that is not there."""
         tools = [tool.plain() for tool in self.tools or ()]
-        given = self.tool_choice.type if self.tool_choice else "auto"
-        if self.tool_choice is not None and given == "tool":
+        kind = self.tool_choice.type if self.tool_choice else "auto"
+        if self.tool_choice is not None and kind == "tool":
             tools = [tool for tool in tools if tool["function"]["name"] == self.tool_choice.name]
         choices: dict[str, ToolChoice] = {"any": "required", "tool": "required", "none": "none"}
-        choice = choices.get(given, "auto")
+        choice = choices.get(kind, "auto")
         if choice == "required" and not tools:
             raise BadValue("`tool_choice` asks for a call, and `tools` has no such tool", None)
         system: list[Message] = [{"role": "system", "content": text_of(self.system)}] if self.system else []
@@ -156,16 +157,9 @@ class Messages(Prompt):
 
     def request(self) -> Request:
         """Return the request to the model."""
-        sampling = {
-            name: value
-            for name in ("temperature", "top_p", "top_k")
-            if (value := getattr(self, name)) is not None and (name == "temperature" or self.temperature != 0)
-        }
-        asked = super().request()
-        return Request(
-            messages=asked.messages,
-            tools=asked.tools,
-            tool_choice=asked.tool_choice,
+        sampling = given({name: getattr(self, name) for name in ("temperature", "top_p", "top_k")})
+        return replace(
+            super().request(),
             sampling=sampling,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences,

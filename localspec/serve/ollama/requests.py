@@ -9,7 +9,7 @@ from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
-from localspec.serve.fields import Strict
+from localspec.serve.fields import Strict, given
 from localspec.serve.generation import Message, Request
 
 UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # seconds
@@ -75,14 +75,11 @@ class Options(Strict):
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The sampling settings that the client set, at temperature 0 without those that do nothing."""
+        """The sampling settings that the client set."""
         names = {name: name for name in ("temperature", "top_k", "top_p", "min_p")}
         names |= {"repeat_penalty": "repetition_penalty"}
         names |= {name: name for name in ("presence_penalty", "frequency_penalty")}
-        given = {ours: value for name, ours in names.items() if (value := getattr(self, name)) is not None}
-        if given.get("temperature") == 0:
-            given = {name: value for name, value in given.items() if name not in ("top_k", "top_p", "min_p")}
-        return given
+        return given({ours: getattr(self, name) for name, ours in names.items()})
 
 
 class Asked(Strict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -9,8 +10,8 @@ from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
-from localspec.serve.fields import Strict
-from localspec.serve.generation import Message, Request, ToolChoice, arguments_of
+from localspec.serve.fields import Strict, given
+from localspec.serve.generation import Message, Request, ToolChoice
 
 
 class TextPart(Strict):
@@ -25,6 +26,16 @@ class Function(Strict):
 
     name: str
     arguments: str = "{}"
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the arguments; raises BadValue for a text that is no JSON object."""
+        try:
+            found = json.loads(self.arguments or "{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise BadValue(f"The arguments of a call of `{self.name}` are no JSON object", None)
+        return found
 
 
 class ToolCall(Strict):
@@ -61,7 +72,7 @@ class ChatMessage(Strict):
                     "type": "function",
                     "function": {
                         "name": call.function.name,
-                        "arguments": arguments_of(call.function.arguments, "tool_calls.function.arguments"),
+                        "arguments": call.function.parsed(),
                     },
                 }
                 for call in self.tool_calls
@@ -156,15 +167,12 @@ class Sampled(Strict):
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The sampling settings that the client set, at temperature 0 without those that do nothing."""
+        """The sampling settings that the client set."""
         names = (
             *("temperature", "top_p", "top_k", "min_p"),
             *("repetition_penalty", "presence_penalty", "frequency_penalty"),
         )
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if given.get("temperature") == 0:
-            given = {name: value for name, value in given.items() if name not in ("top_p", "top_k", "min_p")}
-        return given
+        return given({name: getattr(self, name) for name in names})
 
     @property
     def with_usage(self) -> bool:
