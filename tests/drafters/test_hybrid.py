@@ -157,7 +157,9 @@ def test_text_is_plain_text_whoever_guessed(
             assert found.tokens == plain.tokens
             for last in found.steps:
                 stats.add(last)
-        assert stats.sources.keys() >= {"suffix", "draft_model" if engine else "recycle"}
+        if isinstance(draft_length, Fixed):  # what `adaptive` takes depends on the machine's speed
+            assert stats.sources.keys() >= {"suffix", "draft_model" if engine else "recycle"}
+        assert stats.drafted
 
 
 def test_a_store_that_is_no_store_is_told(tmp_path: Any) -> None:
