@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from localspec.cli import completion, console, options
 from localspec.errors import BadValue, MissingExtra, NetworkError
-
-if TYPE_CHECKING:
-    from localspec.runtime.generation import Runtime
 
 HELP = """Serve models to editors and agents through the APIs of OpenAI, Anthropic and Ollama.
 
@@ -28,7 +25,7 @@ PORT = 11435
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PROMPT_CACHE = 2 * 10**9  # bytes on disk
 PANELS = {
-    "Server": ("host", "port", "api_key", "keep_alive", "queue"),
+    "Server": ("host", "port", "api_key", "keep_alive", "parallel", "queue"),
     options.DRAFT: ("draft", "draft_length"),
     options.MACHINE: ("engine", "device", "threads"),
 }
@@ -55,6 +52,9 @@ class ServeOptions:
     keep_alive: Annotated[
         float, typer.Option(min=0, help="Minutes that an idle model stays.", metavar="MINUTES")
     ] = 10.0
+    parallel: Annotated[
+        int, typer.Option(min=1, max=64, help="Requests that a model answers at once.", metavar="N")
+    ] = 4
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait for a model.", metavar="N")] = 64
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
@@ -91,24 +91,24 @@ def serve(given: ServeOptions) -> None:
         from localspec.serve import app, pool
     except ImportError:
         raise MissingExtra("fastapi", "serve") from None
-    from localspec.api import load_choice
     from localspec.cli.progress import Terminal
     from localspec.library import Library, Progress, Silent
     from localspec.runtime.choice import Choice
+    from localspec.runtime.generation import Runtime
 
     choice = Choice(given.engine, given.draft, given.draft_length, "exact", given.device, given.threads)
     choice.check()
     library = Library()
 
-    def load(name: str, progress: Progress | None = None) -> Runtime:
-        return load_choice(name, choice, library, progress or Silent(), PROMPT_CACHE).runtime
+    def load(name: str, progress: Progress | None = None) -> list[Runtime]:
+        return Runtime.load_several(name, choice, library, progress or Silent(), given.parallel, PROMPT_CACHE)
 
     listening = given.listen()
     served = pool.Pool(load, keep_alive=60 * given.keep_alive, max_waiting=given.queue)
     for name in given.models or []:
         with Terminal() as progress:
-            runtime = load(name, progress)
-        served.add(runtime.model.name, runtime)
+            runtimes = load(name, progress)
+        served.add(runtimes[0].model.name, runtimes)
     hosts = [given.host] if given.host in LOOPBACK else None
     made = app.create(served, library, hosts=hosts, key=given.api_key)
     config = uvicorn.Config(made, log_level="warning", access_log=False, timeout_graceful_shutdown=5)

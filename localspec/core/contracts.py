@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from localspec.core.types import Candidate, Guess, Logits, Step, Tokens, Verdict
+from localspec.core.types import Candidate, Company, Guess, Logits, Step, Tokens, Verdict
 
 if TYPE_CHECKING:
     from localspec.core.sampler import Sampler
@@ -25,10 +25,12 @@ class Session(ABC):
 
     `vocabulary` is a fingerprint of the tokenizer, empty if unknown: kept answers of one tokenizer are
     useless to another. `chunk` is the number of tokens per prefill pass that suits the engine best.
+    `company` are the other texts in the last pass.
     """
 
     vocabulary: str = ""
     chunk: int = 256
+    company: Company = Company()
 
     @abstractmethod
     def forward(self, tokens: Tokens, rows: int) -> Logits:
@@ -90,6 +92,30 @@ class ExportableSession(Session):
         """
 
 
+class Read(NamedTuple):
+    """The tokens that a session appends in a pass, and how many of the last get logits."""
+
+    session: Session
+    tokens: Tokens
+    rows: int
+
+
+class SharedPasses(ABC):
+    """Sessions of one engine whose texts are read in common passes. None of it may run in two threads."""
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Return a new, empty session, whose own `forward` is a pass of its own."""
+
+    @abstractmethod
+    def forward(self, reads: Sequence[Read]) -> list[Logits]:
+        """Append the tokens of each read to its session, in one pass; return the logits of each.
+
+        The result may be views, valid until the next call. Raises ContextFull like `Session.forward`; all
+        sessions are then unchanged.
+        """
+
+
 class Engine(ABC):
     """A model on a device.
 
@@ -115,6 +141,10 @@ class Engine(ABC):
     @abstractmethod
     def session(self) -> Session:
         """Return a new, empty session. Sessions of one engine may run in different threads."""
+
+    def shared_passes(self, texts: int) -> SharedPasses | None:
+        """Return sessions for up to `texts` texts with common passes, None where passes read one text."""
+        return None
 
 
 class DraftModel(NamedTuple):

@@ -60,7 +60,7 @@ def _step(
     drafted = perf_counter()
     whole = text + [guess.token for guess in guesses]
     logits = target.read(whole, len(guesses) + 1)
-    read = perf_counter()
+    read, company = perf_counter(), target.session.company
     verdict = verifier.verify(text, guesses, logits, sampler)
     verified = perf_counter()
     drafter.observe(whole, logits, verdict)
@@ -71,13 +71,14 @@ def _step(
         drafted=len(guesses),
         accepted=min(verdict.accepted, len(output.tokens)),
         draft_seconds=drafted - started + observed - verified,
-        target_seconds=read - drafted,
+        target_seconds=read - drafted - company.waited,
         text=output.text,
         finish=output.finish,
         draft=tuple(guesses),
         costs=tuple(draft.costs),
         proposals=tuple(draft.proposals),
         marks=output.marks,
+        company=company,
     )
 
 

@@ -86,6 +86,14 @@ class Proposal(NamedTuple):
     taken: bool
 
 
+class Company(NamedTuple):
+    """The other texts in a pass, their tokens, and the seconds for which it waited for them."""
+
+    texts: int = 0
+    tokens: int = 0
+    waited: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One target pass: the tokens it added to the answer, and what it cost.
@@ -94,6 +102,7 @@ class Step:
     is why the answer ends here ("stop", "length"), or None. `draft` holds the guesses and `costs` the
     seconds of each; `draft_seconds` is all time spent on drafting. `proposals` are the candidates of the
     step in order. `marks` are the places in the answer's whole text where its tokens that are marks begin.
+    `company` are the other texts in the pass; `target_seconds` is without the time it waited for them.
     """
 
     tokens: tuple[int, ...]
@@ -107,6 +116,7 @@ class Step:
     costs: tuple[float, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     marks: tuple[int, ...] = ()
+    company: Company = Company()
 
 
 def shared_prefix(left: Tokens, right: Tokens) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Engine, HiddenStates, Session
+from localspec.core.contracts import Engine, HiddenStates, Read, Session, SharedPasses
 from localspec.core.sessions import SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.errors import ContextFull, no_such_layer, not_together
@@ -62,6 +62,10 @@ class Toy(Engine):
         """Return a new, empty session."""
         return self._session(self)
 
+    def shared_passes(self, texts: int) -> SharedPasses | None:
+        """Return sessions that are read in turn, as if in one pass; None with `exit` or `hidden`."""
+        return ToySharedPasses(self) if self._session is ToySession else None
+
 
 class ToySession(Session):
     """Keeps the hash after each token."""
@@ -72,12 +76,16 @@ class ToySession(Session):
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return logits [rows, vocab]."""
-        length = len(self._states) - 1 + len(tokens)
-        if length > self._engine.context:
-            raise ContextFull(length, self._engine.context)
+        self.check(tokens)
         for token in tokens:
             self._states.append(_next(self._states[-1], token))
         return self._engine.table[self._states[len(self._states) - rows :]]
+
+    def check(self, tokens: Tokens) -> None:
+        """Raise ContextFull if the context has no room for `tokens`."""
+        length = len(self._states) - 1 + len(tokens)
+        if length > self._engine.context:
+            raise ContextFull(length, self._engine.context)
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens, down to a multiple of the engine's block_size."""
@@ -86,6 +94,24 @@ class ToySession(Session):
             length = length // block_size * block_size if block_size else 0
             del self._states[length + 1 :]
         return len(self._states) - 1
+
+
+class ToySharedPasses(SharedPasses):
+    """Reads texts in turn."""
+
+    def __init__(self, engine: Toy) -> None:
+        self._engine = engine
+
+    def session(self) -> Session:
+        """Return a new, empty session."""
+        return ToySession(self._engine)
+
+    def forward(self, reads: Sequence[Read]) -> list[Logits]:
+        """Read the tokens of each text; a text that is too long leaves all unchanged."""
+        for session, tokens, _ in reads:
+            assert isinstance(session, ToySession)
+            session.check(tokens)
+        return [session.forward(tokens, rows) for session, tokens, rows in reads]
 
 
 class ToyHiddenSession(ToySession, HiddenStates):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
 from localspec.runtime.resolution import Resolution, resolve
+from localspec.runtime.shared_passes import SharedEngine, shared_engines
 from localspec.state import probes
 from localspec.state.prompt_cache import FOLDER, PromptCache
 
@@ -99,8 +100,9 @@ class Runtime:
         resolution: Resolution,
         engines: Sequence[tuple[LoadSpec, Engine]] = (),
         prompt_cache_bytes: int = 0,
+        loaded: Loaded | None = None,
     ) -> None:
-        """Load what `resolution` says; `engines` that are loaded already are used again.
+        """Load what `resolution` says; `engines`, or all that is `loaded` already, are used again.
 
         The prompt cache of all models may take `prompt_cache_bytes` on disk (state/prompt_cache.py). Raises
         TooLittleMemory, UnsupportedModel for a decoding that the model cannot rewind, and what engines raise.
@@ -110,7 +112,7 @@ class Runtime:
         self.model = target.model
         self.decoding_spec = resolution.decoding
         self.draft_spec = draft.spec
-        loaded = load(resolution, engines)
+        loaded = loaded or load(resolution, engines)
         self.tokenizer = loaded.tokenizer
         self.thought_marks = ThoughtMarks.of(self.tokenizer)
         self.engine = loaded.engines[target]
@@ -144,6 +146,27 @@ class Runtime:
     ) -> Runtime:
         """Resolve the model called `name` and load it; raises what `resolve` and the constructor raise."""
         return cls(resolve(name, choice, library, progress), engines, prompt_cache_bytes)
+
+    @classmethod
+    def load_several(
+        cls,
+        name: str,
+        choice: Choice,
+        library: Library,
+        progress: Progress,
+        texts: int,
+        prompt_cache_bytes: int = 0,
+    ) -> list[Runtime]:
+        """Return runtimes of one loaded model that answer in threads of their own and share passes.
+
+        They are `texts`, or one if the engine reads one text in a pass. Raises as `load`.
+        """
+        resolution = resolve(name, choice, library, progress)
+        loaded = load(resolution)
+        return [
+            cls(resolution, (), prompt_cache_bytes, replace(loaded, engines=engines))
+            for engines in shared_engines(loaded.engines, resolution.target, texts)
+        ]
 
     def _make_decoding(self, resolution: Resolution) -> Decoding | None:
         spec = resolution.decoding
@@ -305,6 +328,9 @@ class Runtime:
                         resumed = perf_counter()
         finally:
             answer.seconds += perf_counter() - resumed
+            for engine in (self.engine, self.draft_engine):
+                if isinstance(engine, SharedEngine):
+                    engine.leave()
             answer.context_full = to_the_end and answer.finish_reason == "length"
             answer.off_reason, answer.gains = self._why_off(answer), self.draft_length.gains
             if learned := self.draft_length.state():

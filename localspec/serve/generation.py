@@ -65,13 +65,12 @@ class End(NamedTuple):
 Event = Begin | Text | Call | End
 
 
-def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]:
-    """Yield the answer to a request; closing the iterator interrupts it.
+def generate(runtime: Runtime, request: Request, prompt: list[int]) -> Generator[Event, None, None]:
+    """Yield the answer to a request with its `prompt`; closing the iterator interrupts it.
 
     Raises the errors of `Runtime.answer`, and BadValue for tools without a chat template.
     """
     tool_format = _tool_format(runtime, request)
-    prompt = prompt_of(runtime, request)
     inside = request.text is None and opens_thought(runtime, prompt)
     grammar = request.grammar
     if tool_format and request.tool_choice == "required":

@@ -1,20 +1,21 @@
-"""The models that a server has loaded: one thread for each, and a queue of requests before it."""
+"""The models that a server has loaded: threads for each, and a queue of requests before them."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from time import monotonic
 
+from localspec.core.types import shared_prefix
 from localspec.errors import LocalspecError, UnknownModel, nearest, printable
 from localspec.library import Library
 from localspec.runtime.generation import Runtime
 from localspec.serve.generation import Event, Request, generate, prompt_of
 
-Load = Callable[[str], Runtime]
+Load = Callable[[str], Sequence[Runtime]]
 
 
 class Busy(LocalspecError):
@@ -26,14 +27,20 @@ class Busy(LocalspecError):
 
 
 class Served:
-    """A loaded model. It answers requests in the order in which they came, in a thread of its own."""
+    """A loaded model. It answers as many requests at once as it has runtimes, the others in their order.
 
-    def __init__(self, name: str, runtime: Runtime, thread: ThreadPoolExecutor, max_waiting: int) -> None:
-        self.name, self.runtime = name, runtime
+    A request takes the free runtime whose KV cache holds most of its prompt, else the least recently used.
+    """
+
+    def __init__(self, name: str, runtimes: Sequence[Runtime], max_waiting: int) -> None:
+        self.name, self.runtime = name, runtimes[0]
+        self.parallel = len(runtimes)
         self.used = monotonic()  # when the last answer ended
         self.keep_alive: float | None = None  # seconds, if a client said so
-        self.waiting = 0  # requests, that which is answered included
-        self._thread = thread
+        self.waiting = 0  # requests, those that are answered included
+        self._free = list(runtimes)  # least recently used first
+        self._choosing = threading.Lock()
+        self._threads = ThreadPoolExecutor(len(runtimes), f"model {name}")
         self._max_waiting = max_waiting
         self._seconds = 1.0  # of the last answers, on average
 
@@ -42,8 +49,9 @@ class Served:
 
         Raises Busy, and what `generate` raises.
         """
-        if self.waiting >= self._max_waiting:
-            raise Busy(self.name, self.waiting, max(1, round(self.waiting * self._seconds)))
+        if self.waiting >= self._max_waiting + self.parallel:
+            seconds = self.waiting * self._seconds / self.parallel
+            raise Busy(self.name, self.waiting - self.parallel, max(1, round(seconds)))
         loop, left = asyncio.get_running_loop(), threading.Event()
         events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
 
@@ -54,11 +62,7 @@ class Served:
             started = monotonic()
             try:
                 if not left.is_set():
-                    with closing(generate(self.runtime, request)) as answer:
-                        for event in answer:
-                            put(event)
-                            if left.is_set():
-                                break
+                    self._generate(request, put, left)
             except Exception as error:  # noqa: BLE001 - the other thread raises it again
                 put(error)
             finally:
@@ -66,7 +70,7 @@ class Served:
                 put(None)
 
         self.waiting += 1
-        working = loop.run_in_executor(self._thread, work)
+        working = loop.run_in_executor(self._threads, work)
         working.add_done_callback(lambda _: self._done())
         try:
             while (event := await events.get()) is not None:
@@ -75,6 +79,24 @@ class Served:
                 yield event
         finally:
             left.set()
+
+    def _generate(self, request: Request, put: Callable[[Event], None], left: threading.Event) -> None:
+        prompt = prompt_of(self.runtime, request)
+        with self._choosing:
+            runtime = max(self._free, key=lambda free: shared_prefix(free.target.tokens, prompt))
+            self._free.remove(runtime)
+        try:
+            with closing(generate(runtime, request, prompt)) as answer:
+                for event in answer:
+                    put(event)
+                    if left.is_set():
+                        break
+        finally:
+            self._free.append(runtime)
+
+    def close(self) -> None:
+        """Answer no more requests."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def count(self, request: Request) -> int:
         """Return the number of the prompt's tokens; raises what `prompt_of` raises."""
@@ -91,7 +113,6 @@ class Pool:
     def __init__(self, load: Load, *, keep_alive: float = 600.0, max_waiting: int = 64) -> None:
         self._load, self._keep_alive, self._max_waiting = load, keep_alive, max_waiting
         self._served: dict[str, Served] = {}
-        self._threads: dict[str, ThreadPoolExecutor] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     @property
@@ -107,24 +128,22 @@ class Pool:
                 self.add(name, await asyncio.to_thread(self._load, name))
             return self._served[name]
 
-    def add(self, name: str, runtime: Runtime) -> None:
-        """Take in a loaded model."""
-        self._threads[name] = ThreadPoolExecutor(1, f"model {name}")
-        self._served[name] = Served(name, runtime, self._threads[name], self._max_waiting)
+    def add(self, name: str, runtimes: Sequence[Runtime]) -> None:
+        """Take in the runtimes of a loaded model."""
+        self._served[name] = Served(name, runtimes, self._max_waiting)
 
     def drop_idle(self) -> None:
         """Drop the models that nobody has asked for a while."""
         for name, served in list(self._served.items()):
             keep = self._keep_alive if served.keep_alive is None else served.keep_alive
             if not served.waiting and monotonic() - served.used > keep:
-                del self._served[name]
-                self._threads.pop(name).shutdown(wait=False)
+                self._served.pop(name).close()
 
     def close(self) -> None:
         """Drop all models."""
-        for thread in self._threads.values():
-            thread.shutdown(wait=False, cancel_futures=True)
-        self._served, self._threads = {}, {}
+        for served in self._served.values():
+            served.close()
+        self._served = {}
 
 
 def known(pool: Pool, library: Library, name: str) -> str:

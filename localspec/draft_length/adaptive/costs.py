@@ -12,13 +12,15 @@ from localspec.draft_length.adaptive.state import rows
 
 RECENT = 9  # passes of a width, or guesses of a source, of which the median is taken
 WIDER = 0.1  # of a pass: what one more token in it is assumed to cost until that is measured
+WIDEST = 4096  # tokens of the passes that are known from earlier runs
 GUESS = 0.25  # of a pass: what a draft model's guess is assumed to cost until that is measured
 
 
 class Costs:
     """Seconds of target passes by width; by source, those of a guess and of a token that a model has to read.
 
-    `curve` [widest] holds the seconds of passes over 1, 2, ... tokens, interpolated between the widths that
+    `curve` [widest] holds the seconds of passes over 1, 2, ... tokens of a text beside the tokens that other
+    texts have in them (`share`), interpolated between the widths that
     were measured and never falling (isotonic regression); passes wider than those cost more as they did so
     far, and in `least` no more at all. The unit is arbitrary until a pass was measured. Every 10 x RECENT
     passes, a width or a source that was not used in that time loses its oldest measurement.
@@ -31,17 +33,27 @@ class Costs:
         self._guesses: dict[str, deque[float]] = {}
         self._readings: dict[str, deque[float]] = {}
         self._medians: dict[int, float] = {}
+        self._beside = 0
         self._count = 0
         self._used: set[int | str] = set()  # widths and sources since the last ones were forgotten
 
-    def knows(self, width: int) -> bool:
-        """Return whether a pass over `width` tokens was measured."""
-        return width in self._passes
+    def share(self, beside: int) -> None:
+        """Let passes have so many tokens of other texts."""
+        if beside != self._beside:
+            self._beside = beside
+            if self._passes:
+                self._update()
+
+    @property
+    def knows_plain(self) -> bool:
+        """Return whether a pass over one token was measured, if only beside fewer than now."""
+        return min(self._passes, default=self._beside + 2) <= self._beside + 1
 
     @property
     def reach(self) -> int:
-        """Return the widest pass to try: twice what was measured, for its cost is a guess until then."""
-        return min(2 * max(self._passes, default=1), len(self.curve))
+        """Return the most tokens to try: twice the widest pass, for its cost is a guess until then."""
+        widest = max(self._passes, default=self._beside + 1)
+        return min(max(2 * widest - self._beside, 1), len(self.curve))
 
     def guess(self, source: str, lazy: bool = False) -> float:
         """Return the seconds of a guess; an unknown lazy one is that of a draft model, others are free."""
@@ -53,10 +65,14 @@ class Costs:
         known = self._readings.get(source)
         return (behind - 1) * (median_low(known) if known else WIDER * self.guess(source, lazy=True))
 
-    def learn_pass(self, width: int, seconds: float) -> None:
-        """Take in the seconds of a pass over `width` tokens: at most those of as many passes and one more."""
+    def learn_pass(self, width: int, seconds: float, beside: int = 0) -> None:
+        """Take in the seconds of a pass over `width` tokens and those `beside` of other texts.
+
+        They are at most those of as many plain passes and one more.
+        """
         if self._passes:
             seconds = min(seconds, (width + 1) * self.curve[0])
+        width += beside
         self._passes.setdefault(width, deque(maxlen=RECENT)).append(max(seconds, 1e-9))
         self._medians[width] = median(self._passes[width])
         self._used.add(width)
@@ -104,9 +120,10 @@ class Costs:
             slope = (high - low) / (right - left)
             curve += [low + slope * more for more in range(1, right - left + 1)]
         slope = (curve[-1] - curve[0]) / (len(curve) - 1) if len(curve) > 1 else WIDER * curve[0]
-        missing = len(self.curve) - len(curve)
-        self.least = (curve + [curve[-1]] * missing)[: len(self.curve)]
-        self.curve = (curve + [curve[-1] + slope * more for more in range(1, missing + 1)])[: len(self.curve)]
+        shown = slice(self._beside, self._beside + len(self.curve))
+        missing = shown.stop - len(curve)
+        self.least = (curve + [curve[-1]] * missing)[shown]
+        self.curve = (curve + [curve[-1] + slope * more for more in range(1, missing + 1)])[shown]
 
     def state(self) -> dict[str, Any]:
         """Return the medians as plain values."""
@@ -119,7 +136,7 @@ class Costs:
     def restore(self, values: Mapping[str, Any]) -> None:
         """Restore a `state`; raises ValueError for any other value."""
         for width, seconds in rows(values.get("passes"), int, float):
-            if 1 <= width <= len(self.curve) and seconds > 0:
+            if 1 <= width <= WIDEST and seconds > 0:
                 self._passes[width], self._medians[width] = deque([seconds], RECENT), seconds
         for name, known in (("guesses", self._guesses), ("readings", self._readings)):
             for source, seconds in rows(values.get(name), str, float):

@@ -7,12 +7,14 @@ from random import Random
 from typing import Annotated, Any
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Candidate, Guess, LazyGuess, Step, Tokens
+from localspec.core.types import Candidate, Company, Guess, LazyGuess, Step, Tokens
 from localspec.draft_length.adaptive.acceptance import HALF_LIFE, STRENGTH, Acceptance
 from localspec.draft_length.adaptive.costs import Costs
 from localspec.draft_length.adaptive.ledger import Ledger
 from localspec.draft_length.adaptive.state import VERSION
 from localspec.plugins import Option
+
+NEW = 0.25  # weight of the last pass in what is known of other texts
 
 
 class Adaptive(DraftLengthPolicy):
@@ -32,6 +34,10 @@ class Adaptive(DraftLengthPolicy):
     distribution (Thompson 1933), is tried while the budget allows it (ledger.py). One pass in HALF_LIFE is
     plain, because everything is compared with it. The first step of an answer runs no draft model, so the
     first token does not wait, and its seconds do not count, because engines do one-time work there.
+
+    Where other texts share the passes, seconds are worth the tokens of all: with n texts alike, v is 1/n of
+    what a token of this text takes, and c(n) is beside the tokens of the others. So the more texts, the fewer
+    guesses, down to those that cost nothing.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class Adaptive(DraftLengthPolicy):
         self._random = Random(0)
         self._luck = 0.0  # standard deviations above the mean rate at which guesses are tried in this step
         self._drafting = HALF_LIFE  # passes since the last plain one
+        self._others = (0.0, 0.0)  # texts that share passes with this one, and their tokens, of late
         self._begin()
 
     def _begin(self) -> None:
@@ -107,7 +114,7 @@ class Adaptive(DraftLengthPolicy):
     @property
     def _most(self) -> int:
         """The most guesses of a draft: none where a plain pass is due."""
-        if self._drafting >= HALF_LIFE and not self._opening or not self._costs.knows(1):
+        if self._drafting >= HALF_LIFE and not self._opening or not self._costs.knows_plain:
             return 0
         return min(self._max, self._costs.reach - 1)
 
@@ -166,9 +173,14 @@ class Adaptive(DraftLengthPolicy):
 
     @property
     def _seconds_per_token(self) -> float:
-        """Seconds of a token at the present speed, at most those of a plain pass."""
+        """Seconds of a token of any text at the present speed, at most those in plain passes."""
         (tokens, seconds), one = self._speed, self._costs.curve[0]
-        return min((seconds + STRENGTH * one) / (tokens + STRENGTH), one)
+        return min((seconds + STRENGTH * one) / (tokens + STRENGTH), one) / self._texts
+
+    @property
+    def _texts(self) -> float:
+        """Texts in a pass."""
+        return 1 + self._others[0]
 
     def _may_try(self, price: float, loss: float) -> bool:
         """Return whether a guess may be tried: this answer can bear its price, and the process its loss."""
@@ -179,9 +191,11 @@ class Adaptive(DraftLengthPolicy):
         """Take in what the pass and the guesses cost and which were accepted."""
         behind = {one.source: one.behind for one in reversed(last.proposals) if one.taken and one.behind}
         self._learn_draft(last, behind)
+        alike = self._share(last.company)
         if not self._opening:
             self._drafting = self._drafting + 1 if last.drafted else 0
-            self._costs.learn_pass(last.drafted + 1, last.target_seconds)
+            if alike:
+                self._costs.learn_pass(last.drafted + 1, last.target_seconds, last.company.tokens)
             self._settle(last, behind)
         for source in {one.source for one in last.proposals} & self._asked.keys():
             worth, better = self._asked[source]
@@ -192,6 +206,16 @@ class Adaptive(DraftLengthPolicy):
             self._unread = 0 if last.drafted else last.proposals[0].behind
         self._asked, self._tried, self._known, self._opening = {}, {}, [], False
         self._luck = self._random.gauss()
+
+    def _share(self, company: Company) -> bool:
+        """Take in the other texts of a pass; return False if it read a prompt of theirs, which is soon over."""
+        texts, tokens = company.texts, company.tokens
+        if tokens > texts * (self._max + 1):
+            return False
+        new = 1.0 if self._opening else NEW
+        self._others = (1 - new) * self._others[0] + new * texts, (1 - new) * self._others[1] + new * tokens
+        self._costs.share(round(self._others[1]))
+        return True
 
     def _learn_draft(self, last: Step, behind: Mapping[str, int]) -> None:
         self._acceptance.advance(len(last.tokens))
@@ -209,7 +233,7 @@ class Adaptive(DraftLengthPolicy):
         one, tokens = self._costs.curve[0], len(last.tokens)
         seconds = self._costs.curve[min(last.drafted, self._max)] + self._judged(last.draft)[1]
         reading = sum(self._costs.reading(source, count) for source, count in behind.items())
-        self._answer.enter(seconds - tokens * one, seconds)
+        self._answer.enter(seconds - one - (tokens - 1) * one / self._texts, seconds)
         tried = sum(loss for at, loss in self._tried.items() if at < last.drafted)
         self._trials.enter(tried, seconds + reading)
         fade = 0.5 ** (tokens / HALF_LIFE)
@@ -235,7 +259,8 @@ class Adaptive(DraftLengthPolicy):
             )
         one, two = self._costs.curve[:2]
         cost, rate = self._costs.guess(source) + two - one, self._acceptance.next(source, None)
-        return f"a guess costs {cost / one:.1f} of a pass and {rate:.0%} are accepted"
+        shared = f", and {self._texts:.0f} texts share a pass" if round(self._texts) > 1 else ""
+        return f"a guess costs {cost / one:.1f} of a pass and {rate:.0%} are accepted{shared}"
 
     def state(self) -> dict[str, Any]:
         """Return what was learned, as plain values for `restore`."""
@@ -252,4 +277,4 @@ class Adaptive(DraftLengthPolicy):
         except (KeyError, TypeError, ValueError):
             return
         self._costs, self._acceptance = costs, acceptance
-        self._drafting = 0.0 if costs.knows(1) else HALF_LIFE
+        self._drafting = 0.0 if costs.knows_plain else HALF_LIFE

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from localspec.core.contracts import Engine, ExportableSession, HiddenStates, Session
+from localspec.core.contracts import Engine, ExportableSession, HiddenStates, Read, Session, SharedPasses
 from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.page_release import read_once
+from localspec.engines.openvino.reader import Part, Reader
 from localspec.errors import BadValue, BrokenModel, ContextFull, not_together
 from localspec.formats.files import context_length
 from localspec.formats.graph import layer_split
 from localspec.formats.graph.linear import noted_group
-from localspec.formats.graph.paged import ROWS
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
 PADS = ("auto", "on", "off")
 PAD_HELP = "read single tokens twice: equal logits for all widths; `auto` with int8 activations"
 GROUP_HELP = "activations that share an int8 scale, 0 for float32, -1 for as many as weights do"
-FIRST_BLOCKS = 8  # blocks of a new session's KV cache; doubled when full
 
 
 class OpenVino(Engine):
@@ -103,10 +103,19 @@ class OpenVino(Engine):
         """Return a new, empty session with a cache of its own."""
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
-        whole = self.parts[0]
-        if len(whole.outputs) > 1:
-            return OpenVinoHiddenSession(self, whole)
-        return (OpenVinoSession if self.place.on_card else OpenVinoExportableSession)(self, whole)
+        if len(self.parts[0].outputs) > 1:
+            return OpenVinoHiddenSession(self, self.parts[0])
+        return self.plain_session()
+
+    def plain_session(self, reader: Reader | None = None) -> OpenVinoSession:
+        """Return a session in a whole graph, with a cache of its own or that of a reader."""
+        kind = OpenVinoSession if self.place.on_card else OpenVinoExportableSession
+        return kind(self, self.parts[0], reader)
+
+    def shared_passes(self, texts: int) -> SharedPasses | None:
+        """Return sessions of texts in one KV cache; None with `exit` or `hidden`."""
+        plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1
+        return OpenVinoSharedPasses(self, texts) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
         """Return the context for a pass over `count` tokens.
@@ -156,130 +165,46 @@ def _pads(pad: str, device: str, settings: dict[str, str]) -> bool:
     return pad == "on" or (pad == "auto" and device == "CPU" and quick)
 
 
-class Reader:
-    """A compiled graph or a part of one, and the KV cache blocks of one text."""
-
-    def __init__(self, engine: OpenVino, compiled: Any) -> None:
-        import openvino as ov
-
-        self._ov = ov
-        self._engine = engine
-        self._compiled = compiled
-        self._request = compiled.create_infer_request()
-        caches = [port for port in compiled.inputs if "_cache." in port.any_name]
-        self._caches = {port.any_name: port for port in caches}
-        self.block = next(
-            (int(port.partial_shape[2].get_length()) for port in caches if "value" in port.any_name), 1
-        )
-        self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
-        self._tensors: dict[str, Any] = {}
-        self._blocks = 0
-
-    def read(self, at: int, count: int, **inputs: Any) -> Any:
-        """Read `count` tokens from position `at` on; return the first output, a view until the next call.
-
-        A padding engine reads a single token twice, because a pass over one token rounds differently from all
-        wider ones. The next pass overwrites the second one's keys, and its output is dropped.
-        """
-        padded = count == 1 and self._engine.pads
-        if padded:
-            count = 2
-            inputs = {
-                name: array if name == ROWS else np.repeat(array, 2, 0) for name, array in inputs.items()
-            }
-        total = at + count
-        blocks = -(-total // self.block)
-        if blocks > self._blocks:
-            self._grow(blocks, kept=-(-at // self.block))
-        self._set(
-            position_ids=np.arange(at, total, dtype=np.int64),
-            past_lens=np.array([at], np.int32),
-            subsequence_begins=np.array([0, count], np.int32),
-            block_indices_begins=np.array([0, blocks], np.int32),
-            block_indices=np.arange(blocks, dtype=np.int32),
-            max_context_len=np.array(total, np.int32),
-            **inputs,
-        )
-        with self._engine.packing(self._compiled, count):
-            self._request.infer()
-        output = self.output(0)
-        return output[:1] if padded and ROWS not in inputs else output
-
-    def output(self, number: int) -> Any:
-        """Return an output of the last pass, a view until the next one."""
-        return self._request.get_output_tensor(number).data
-
-    def export_kv(self, first: int, last: int) -> bytes:
-        """Return the keys and values of the tokens [first, last): whole blocks."""
-        blocks = slice(first // self.block, last // self.block)
-        return b"".join(self._tensors[name].data[blocks].tobytes() for name in self._caches)
-
-    def import_kv(self, piece: bytes, at: int, count: int) -> None:
-        """Import `count` tokens at position `at` that `export_kv` returned; raises ValueError for others."""
-        first, last = at // self.block, (at + count) // self.block
-        if last > self._blocks:
-            self._grow(last, kept=first)
-        parts = [self._tensors[name].data[first:last] for name in self._caches]
-        if sum(part.nbytes for part in parts) != len(piece):
-            raise ValueError(f"{len(piece)} bytes are not the KV cache of {count} tokens")
-        start = 0
-        for part in parts:
-            part[:] = np.frombuffer(piece, part.dtype, part.size, start).reshape(part.shape)
-            start += part.nbytes
-
-    def _set(self, **arrays: Any) -> None:
-        for name, array in arrays.items():
-            if name in self._inputs:
-                self._request.set_tensor(name, self._ov.Tensor(array))
-
-    def _grow(self, needed: int, kept: int) -> None:
-        """Grow to `needed` blocks or twice the present number, up to the context and a padding token.
-
-        The first `kept` blocks are in use.
-        """
-        most = -(-(self._engine.context + 1) // self.block)
-        blocks = min(max(needed, 2 * self._blocks, FIRST_BLOCKS), most)
-        for name, port in self._caches.items():
-            shape = [blocks, *(int(port.partial_shape[axis].get_length()) for axis in (1, 2, 3))]
-            old = self._tensors.get(name)
-            tensor = self._engine.place.cache(self._compiled, port.element_type, shape, old, kept)
-            self._request.set_tensor(name, tensor)
-            self._tensors[name] = tensor
-        self._blocks = blocks
-
-
 class OpenVinoSession(Session):
-    """One text in a whole graph."""
+    """One text in a whole graph, in a KV cache of its own or in the one that a `reader` holds for several."""
 
-    def __init__(self, engine: OpenVino, compiled: Any) -> None:
+    def __init__(self, engine: OpenVino, compiled: Any, reader: Reader | None = None) -> None:
         self._context = engine.context
-        self._pads = engine.pads
         self._vocab = int(compiled.output("logits").partial_shape[-1].get_length())
-        self._reader = Reader(engine, compiled)
+        self._reader = reader or Reader(engine, compiled)
+        self._blocks: list[int] = []
         self._length = 0
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return a view [rows, vocab] on the request's output."""
-        count, total = len(tokens), self._length + len(tokens)
-        if total > self._context:
-            raise ContextFull(total, self._context)
-        if not count:
-            return np.empty((0, self._vocab), np.float32)
-        least = 2 if self._pads else 1  # the head, too, rounds a single row differently
-        first = max(count - max(rows, least), 0)
-        read: Logits = self._reader.read(
-            self._length,
-            count,
-            input_ids=np.array(tokens, np.int64),
-            **{ROWS: np.arange(first, max(count, least), dtype=np.int32)},
-        )
-        self._length = total
-        logits = read.reshape(-1, self._vocab)
-        return logits[count - first - rows : count - first]
+        return self.together([Read(self, tokens, rows)])[0]
+
+    def together(self, reads: Sequence[Read]) -> list[Logits]:
+        """Append the tokens of sessions with this one's reader; return views on the request's output."""
+        parts: list[Part] = []
+        wanted: list[int] = []
+        first = 0
+        for session, tokens, rows in reads:
+            assert isinstance(session, OpenVinoSession)
+            if (total := session._length + len(tokens)) > self._context:
+                raise ContextFull(total, self._context)
+            parts.append(Part(session._blocks, session._length, len(tokens)))
+            first += len(tokens)
+            wanted += range(first - rows, first)
+        if not first:
+            return [np.empty((0, self._vocab), np.float32) for _ in reads]
+        ids = np.array([token for read in reads for token in read.tokens], np.int64)
+        logits: Logits = self._reader.read(parts, wanted, input_ids=ids).reshape(-1, self._vocab)
+        ends = accumulate(read.rows for read in reads)
+        for session, tokens, _ in reads:
+            assert isinstance(session, OpenVinoSession)
+            session._length += len(tokens)
+        return [logits[end - read.rows : end] for read, end in zip(reads, ends, strict=True)]
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the next pass overwrites the rest."""
         self._length = min(length, self._length)
+        self._reader.free(self._blocks, self._length)
         return self._length
 
 
@@ -295,15 +220,33 @@ class OpenVinoExportableSession(OpenVinoSession, ExportableSession):
 
     def export_kv(self, first: int, last: int) -> bytes:
         """Return the keys and values of these tokens."""
-        return self._reader.export_kv(first, last)
+        return self._reader.export_kv(self._blocks, first, last)
 
     def import_kv(self, piece: bytes, count: int) -> None:
         """Append tokens by their keys and values."""
         total = self._length + count
         if total > self._context:
             raise ContextFull(total, self._context)
-        self._reader.import_kv(piece, self._length, count)
+        self._reader.import_kv(self._blocks, piece, self._length, count)
         self._length = total
+
+
+class OpenVinoSharedPasses(SharedPasses):
+    """Texts in one KV cache: a pass reads tokens of several, to the bit what passes of their own would."""
+
+    def __init__(self, engine: OpenVino, texts: int) -> None:
+        self._engine = engine
+        self._reader = Reader(engine, engine.parts[0], texts)
+
+    def session(self) -> OpenVinoSession:
+        """Return a new, empty session."""
+        return self._engine.plain_session(self._reader)
+
+    def forward(self, reads: Sequence[Read]) -> list[Logits]:
+        """Read tokens of several texts in one pass; return views on the request's output."""
+        first = reads[0].session
+        assert isinstance(first, OpenVinoSession)
+        return first.together(reads)
 
 
 class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):
@@ -332,17 +275,22 @@ class OpenVinoSplitSession(SplitSession):
     def __init__(self, engine: OpenVino) -> None:
         super().__init__(engine.context, engine.vocab)
         self._parts = layer_split.Parts(*(Reader(engine, part) for part in engine.parts))
+        self._blocks: dict[Reader, list[int]] = {reader: [] for reader in self._parts}
 
     def _first(self, tokens: Tokens, at: int) -> Sequence[Any]:
-        return list(self._parts.first.read(at, len(tokens), input_ids=np.array(tokens, np.int64)).copy())
+        ids = np.array(tokens, np.int64)
+        return list(self._read(self._parts.first, at, len(tokens), input_ids=ids).copy())
 
     def _rest(self, hidden: Sequence[Any], at: int, rows: int) -> Logits:
         ids = np.zeros(len(hidden), np.int64)  # some graphs need their number
-        last = self._parts.rest.read(at, len(hidden), hidden=np.stack(hidden), input_ids=ids)
+        last = self._read(self._parts.rest, at, len(hidden), hidden=np.stack(hidden), input_ids=ids)
         return self._leave(last[len(hidden) - rows :])
 
     def _leave(self, hidden: Sequence[Any]) -> Logits:
         if not len(hidden):
             return np.empty((0, self._vocab), np.float32)
-        logits: Logits = self._parts.head.read(0, len(hidden), hidden=np.stack(hidden))
+        logits: Logits = self._read(self._parts.head, 0, len(hidden), hidden=np.stack(hidden))
         return logits.reshape(-1, self._vocab)
+
+    def _read(self, reader: Reader, at: int, count: int, **inputs: Any) -> Any:
+        return reader.read([Part(self._blocks[reader], at, count)], **inputs)

@@ -22,7 +22,7 @@ from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
 from localspec.core.types import Logits
 from localspec.drafters.draft_model import ModelDraft
-from localspec.engines.openvino import engine as openvino
+from localspec.engines.openvino import reader
 from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BrokenModel, ContextFull, UnknownDevice
 from localspec.formats.gguf.file import GgufFile
@@ -72,9 +72,9 @@ def test_a_cache_that_grows_forgets_nothing(
     engine: Make, text: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = (text * 2)[:300]
-    monkeypatch.setattr(openvino, "FIRST_BLOCKS", 1)  # of 32 tokens: four doublings
+    monkeypatch.setattr(reader, "FIRST_BLOCKS", 1)  # of 32 tokens: four doublings
     rows = in_pieces(engine(**UNROUNDED).session(), tokens, 20, 30, 7, 60, 100)
-    monkeypatch.setattr(openvino, "FIRST_BLOCKS", 64)
+    monkeypatch.setattr(reader, "FIRST_BLOCKS", 64)
     roomy = in_pieces(engine(**UNROUNDED).session(), tokens, 20, 30, 7, 60, 100)
     whole = engine(**UNROUNDED).session().forward(tokens, 30)
     assert np.array_equal(rows, roomy)

@@ -1,0 +1,151 @@
+"""A compiled graph, and the paged KV cache of the texts that it reads."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from localspec.formats.graph.paged import ROWS
+
+if TYPE_CHECKING:
+    from localspec.engines.openvino.engine import OpenVino
+
+FIRST_BLOCKS = 8  # blocks of a new KV cache; doubled when full
+
+
+class Part(NamedTuple):
+    """The `size` tokens of one text in a pass, from position `at` on; `blocks` hold the text's KV cache."""
+
+    blocks: list[int]
+    at: int
+    size: int
+
+
+class Reader:
+    """A compiled graph or a part of one, and the blocks of the KV cache of up to `texts` texts."""
+
+    def __init__(self, engine: OpenVino, compiled: Any, texts: int = 1) -> None:
+        import openvino as ov
+
+        self._ov = ov
+        self._engine = engine
+        self._compiled = compiled
+        self._request = compiled.create_infer_request()
+        caches = [port for port in compiled.inputs if "_cache." in port.any_name]
+        self._caches = {port.any_name: port for port in caches}
+        self.block = next(
+            (int(port.partial_shape[2].get_length()) for port in caches if "value" in port.any_name), 1
+        )
+        self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
+        self._tensors: dict[str, Any] = {}
+        self._most = texts * -(-(engine.context + 1) // self.block)  # a token more, for padding
+        self._blocks = 0
+        self._free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
+
+    def read(self, parts: Sequence[Part], rows: Sequence[int] | None = None, **inputs: Any) -> Any:
+        """Read the tokens of the parts; return the first output, a view until the next call.
+
+        `inputs` hold a value for each token; a graph that gathers rows gives those of the tokens `rows`.
+        The blocks of each text are extended as needed. A padding engine reads a text's single token twice,
+        and computes a single row twice, because attention and products round otherwise for one than for
+        several. The next pass overwrites the second token's keys, and its output is dropped.
+        """
+        twice = [self._engine.pads and part.size == 1 for part in parts]
+        sizes = [part.size + two for part, two in zip(parts, twice, strict=True)]
+        read = np.concatenate([np.full(part.size, 1 + two) for part, two in zip(parts, twice, strict=True)])
+        places = np.cumsum(read) - read  # of the tokens in the pass
+        wanted = None if rows is None else places[np.array(rows, int)]
+        if wanted is not None:
+            least = 2 if self._engine.pads else 0
+            inputs[ROWS] = np.resize(wanted, max(len(wanted), least)).astype(np.int32)
+        if any(twice):
+            inputs = {
+                name: array if name == ROWS else np.repeat(array, read, 0) for name, array in inputs.items()
+            }
+        self._infer([part._replace(size=size) for part, size in zip(parts, sizes, strict=True)], inputs)
+        output = self.output(0)
+        if wanted is not None:
+            return output[: len(wanted)]
+        return output[places] if any(twice) else output
+
+    def _infer(self, parts: Sequence[Part], inputs: dict[str, Any]) -> None:
+        starts, ends = [part.at for part in parts], [part.at + part.size for part in parts]
+        blocks = [self._needed(part.blocks, end) for part, end in zip(parts, ends, strict=True)]
+        self._set(
+            position_ids=np.concatenate([np.arange(*span) for span in zip(starts, ends, strict=True)]),
+            past_lens=np.array(starts, np.int32),
+            subsequence_begins=_begins([part.size for part in parts]),
+            block_indices_begins=_begins([len(one) for one in blocks]),
+            block_indices=np.array([block for one in blocks for block in one], np.int32),
+            max_context_len=np.array(max(ends), np.int32),
+            **inputs,
+        )
+        with self._engine.packing(self._compiled, sum(part.size for part in parts)):
+            self._request.infer()
+
+    def output(self, number: int) -> Any:
+        """Return an output of the last pass, a view until the next one."""
+        return self._request.get_output_tensor(number).data
+
+    def free(self, blocks: list[int], tokens: int) -> None:
+        """Take back the blocks of a text that its first `tokens` do not need."""
+        while len(blocks) * self.block >= tokens + self.block:
+            heapq.heappush(self._free, blocks.pop())
+
+    def export_kv(self, blocks: Sequence[int], first: int, last: int) -> bytes:
+        """Return the keys and values of the tokens [first, last) of a text: whole blocks."""
+        own = blocks[first // self.block : last // self.block]
+        return b"".join(self._tensors[name].data[own].tobytes() for name in self._caches)
+
+    def import_kv(self, blocks: list[int], piece: bytes, at: int, count: int) -> None:
+        """Import `count` tokens at position `at` that `export_kv` returned; raises ValueError for others."""
+        own = self._needed(blocks, at + count)[at // self.block :]
+        shapes = [self._tensors[name].data.shape[1:] for name in self._caches]
+        types = [self._tensors[name].data.dtype for name in self._caches]
+        sizes = [
+            len(own) * int(np.prod(shape)) * kind.itemsize for shape, kind in zip(shapes, types, strict=True)
+        ]
+        if sum(sizes) != len(piece):
+            raise ValueError(f"{len(piece)} bytes are not the KV cache of {count} tokens")
+        for name, shape, kind, start in zip(self._caches, shapes, types, _begins(sizes), strict=False):
+            values = np.frombuffer(piece, kind, len(own) * int(np.prod(shape)), start)
+            self._tensors[name].data[own] = values.reshape(len(own), *shape)
+
+    def _set(self, **arrays: Any) -> None:
+        for name, array in arrays.items():
+            if name in self._inputs:
+                self._request.set_tensor(name, self._ov.Tensor(array))
+
+    def _needed(self, blocks: list[int], tokens: int) -> list[int]:
+        """Return the blocks of a text's first `tokens`, taking more if it has too few."""
+        needed = -(-tokens // self.block) if self._caches else 0
+        missing = needed - len(blocks)
+        if missing > len(self._free):
+            self._grow(self._blocks + missing - len(self._free))
+        blocks += [heapq.heappop(self._free) for _ in range(missing)]
+        return blocks[:needed]
+
+    def _grow(self, needed: int) -> None:
+        """Grow to `needed` blocks or twice the present number, up to what all texts can need."""
+        old, blocks = self._blocks, min(max(needed, 2 * self._blocks, FIRST_BLOCKS), self._most)
+        free = set(self._free)
+        kept = max((block + 1 for block in range(old) if block not in free), default=0)
+        for name, port in self._caches.items():
+            shape = [blocks, *(int(port.partial_shape[axis].get_length()) for axis in (1, 2, 3))]
+            tensor = self._engine.place.cache(
+                self._compiled, port.element_type, shape, self._tensors.get(name), kept
+            )
+            self._request.set_tensor(name, tensor)
+            self._tensors[name] = tensor
+        for block in range(old, blocks):
+            heapq.heappush(self._free, block)
+        self._blocks = blocks
+
+
+def _begins(counts: Sequence[int]) -> Any:
+    """Return where each of several runs begins, and where the last ends."""
+    return np.array([0, *accumulate(counts)], np.int32)
