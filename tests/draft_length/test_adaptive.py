@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
 import pytest
 from simulated import Simulation, Source, best_fixed, points, steady
 
-from localspec.core.types import Guess, LazyGuess, Step
+from localspec.core.types import Company, Guess, LazyGuess, Step
 from localspec.draft_length.adaptive.policy import Adaptive
 
 FLAT = points((1, 1.0), (16, 1.2))
@@ -298,3 +299,43 @@ def test_a_state_without_a_pass_over_one_token_is_taken_up() -> None:
     assert not policy.wants_more([], Guess(0, None, 0.9, "suffix"))  # a plain pass comes first
     policy.learn(processed(0, seconds=0.05))
     assert policy.wants_more([], Guess(0, None, 0.9, "suffix"))
+
+
+RISING = points((1, 1.0), (4, 1.1), (8, 1.6), (200, 40.0))  # nearly free up to four tokens, then 0.2 each
+
+
+@pytest.mark.parametrize("source", [Source(steady(0.6)), model(0.7)], ids=["copies", "model"])
+def test_the_more_texts_share_a_pass_the_fewer_guesses(source: Source) -> None:
+    means, speeds = [], []
+    for others in (0, 1, 3, 15):
+        found = Simulation(Adaptive(), [source], RISING, others=others)
+        found.answer(1000)
+        found.seconds = found.tokens = 0
+        found.drafts = []
+        found.answer(2000)
+        means.append(mean(lengths(found)))
+        speeds.append(found.tokens / found.seconds * RISING(1 + others))
+    assert means == sorted(means, reverse=True)
+    assert means[0] > 1.2
+    assert means[-1] < 0.15
+    assert min(speeds) > 0.97
+    assert speeds[0] > 1.2
+
+
+def test_texts_that_come_and_go_change_the_drafts_within_an_answer() -> None:
+    found = settled(Source(steady(0.6)), cost=RISING, tokens=2000)
+    for others, wanted in ((0, True), (15, False), (0, True)):
+        found.others, found.drafts = others, []
+        found.answer(300)
+        assert (mean(lengths(found)[20:]) > 0.8) is wanted
+
+
+def test_a_pass_with_a_prompt_of_another_text_teaches_no_costs() -> None:
+    policy = Adaptive()
+    policy.begin([])
+    for _ in range(30):
+        policy.learn(processed(0))
+    before = policy.state()["passes"]
+    prompt = Company(texts=1, tokens=128)
+    policy.learn(replace(processed(0, seconds=30.0), company=prompt))
+    assert policy.state()["passes"] == before

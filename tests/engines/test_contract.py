@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel, Engine
+from localspec.core.contracts import DraftModel, Engine, Read
 from localspec.core.cursor import Cursor
 from localspec.core.rewind_check import rewind_fault
 from localspec.core.types import Logits
@@ -118,6 +118,73 @@ def test_its_text_is_that_of_openvino(made: Make, ask: Ask, prompt: list[int], n
     parity.check(ours, theirs, engine=made("openvino"), prompt=prompt, tolerance=2 * parity.ROUNDED)
 
 
+def shared_and_apart(engine: Engine, text: list[int], widths: list[int]) -> list[tuple[Logits, Logits]]:
+    """Return logits of three texts in shared passes, and in passes of their own, with rewinds between."""
+    shared, random = engine.shared_passes(3), np.random.default_rng(0)
+    assert shared is not None
+    together, apart, at = [shared.session() for _ in range(3)], [engine.session() for _ in range(3)], [0] * 3
+    found: list[tuple[Logits, Logits]] = []
+    for _ in range(16):
+        chosen = [one for one in range(3) if random.random() < 0.7] or [0]
+        reads = []
+        for one in chosen:
+            start = 40 * one + at[one]
+            tokens = text[start : start + random.choice(widths)]
+            reads.append(Read(together[one], tokens, int(random.integers(0, len(tokens) + 1))))
+            at[one] += len(tokens)
+        rows = [logits.copy() for logits in shared.forward(reads)]
+        own = [
+            apart[one].forward(read.tokens, read.rows).copy() for one, read in zip(chosen, reads, strict=True)
+        ]
+        found += zip(rows, own, strict=True)
+        for one in chosen:
+            at[one] = max(at[one] - int(random.integers(0, 4)), 0)
+            assert together[one].rewind(at[one]) == at[one]
+            assert apart[one].rewind(at[one]) == at[one]
+    return found
+
+
+SHARED = [name for name in SPECS if name not in STATIC]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_shared_pass_is_as_good_as_one_for_each_text(tmp_path: Path, name: str) -> None:
+    """In float32, since int8 activations round by the tokens beside them."""
+    text = [at * at % tiny.VOCAB for at in range(300)]
+    for rows, own in shared_and_apart(on_float32(tmp_path, "qwen2", name), text, [1, 1, 2, 3, 9]):
+        assert rows.shape == own.shape
+        assert np.abs(rows - own).max(initial=0) < 2e-3
+
+
+def test_openvino_shares_passes_to_the_bit(made: Make, text: list[int]) -> None:
+    found = shared_and_apart(made("openvino"), text, [1, 1, 2, 3, 9])
+    assert any(len(rows) for rows, _ in found)
+    assert all(np.array_equal(rows, own) for rows, own in found)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_text_that_ends_leaves_its_place(made: Make, text: list[int], name: str) -> None:
+    shared = made(name).shared_passes(2)
+    assert shared is not None
+    first = shared.session()
+    first.forward(text[:30], 0)
+    expected = first.forward(text[30:34], 2).copy()
+    for _ in range(8):
+        other = shared.session()
+        other.forward(text[:30], 0)
+        assert np.array_equal(other.forward(text[30:34], 2), expected)
+        del other
+    with pytest.raises(ContextFull):
+        shared.forward([Read(first, text[:3], 1), Read(shared.session(), [1] * 9000, 0)])
+    assert first.rewind(30) == 30
+    assert np.array_equal(first.forward(text[30:34], 2), expected)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_an_engine_of_fixed_shapes_reads_one_text_in_a_pass(made: Make, name: str) -> None:
+    assert made(name).shared_passes(2) is None
+
+
 def opened(engine: Engine, prompt: list[int]) -> Cursor:
     """Return a cursor that has read the prompt as the runtime reads it: up to its last token."""
     cursor = Cursor(engine.session())
@@ -129,15 +196,21 @@ def opened(engine: Engine, prompt: list[int]) -> Cursor:
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_all_engines_agree_with_the_formulas_in_float32(tmp_path: Path, family: str, name: str) -> None:
     model = tiny.make(family, "F32", interleaved=family == "llama")
-    path = tiny.write_gguf(model, tmp_path / f"{family}.gguf")
-    made = LoadSpec(
-        plugins.parse("engines", SPECS[name][1]),
-        Library(tmp_path / "home").resolve(str(path), Silent(), plugins.part("engines", name).made_by.forms),
-    )
-    session, tokens = made.load().session(), [at % tiny.VOCAB for at in range(5, 45)]
+    session, tokens = on_float32(tmp_path, family, name).session(), [at % tiny.VOCAB for at in range(5, 45)]
     expected = tiny.logits(model, tokens)
     found: Logits = np.concatenate(
         [session.forward(tokens[at : at + size], size).copy() for at, size in ((0, 30), (30, 1), (31, 9))]
     )
     assert np.abs(found - expected).max() < 2e-3
     assert np.array_equal(found.argmax(axis=1), expected.argmax(axis=1))
+
+
+def on_float32(folder: Path, family: str, name: str) -> Engine:
+    """Return an engine with a tiny model, both in float32."""
+    model = tiny.make(family, "F32", interleaved=family == "llama")
+    path, forms = (
+        tiny.write_gguf(model, folder / f"{family}.gguf"),
+        plugins.part("engines", name).made_by.forms,
+    )
+    stored = Library(folder / "home").resolve(str(path), Silent(), forms)
+    return LoadSpec(plugins.parse("engines", SPECS[name][1]), stored).load()

@@ -25,8 +25,7 @@ from localspec.core.contracts import DraftModel, ExportableSession
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
 from localspec.drafters.draft_model import ModelDraft
-from localspec.engines import llamacpp
-from localspec.engines.llamacpp import LlamaCpp
+from localspec.engines.llamacpp import LlamaCpp, context
 from localspec.errors import (
     BadValue,
     BrokenModel,
@@ -77,7 +76,7 @@ def test_a_rewind_leaves_no_trace(make: Make, text: list[int], options: dict[str
 def test_what_was_read_is_taken_over_bit_for_bit(
     make: Make, text: list[int], options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llamacpp, "FIRST", 64)  # so that a cache grows in between
+    monkeypatch.setattr(context, "FIRST", 64)  # so that a cache grows in between
     one, other = make(**options).session(), make(**options).session()
     assert isinstance(one, ExportableSession)
     assert isinstance(other, ExportableSession)
@@ -111,7 +110,7 @@ def test_a_cache_that_grows_forgets_nothing(
 ) -> None:
     found = []
     for first in (20, 1024):
-        monkeypatch.setattr(llamacpp, "FIRST", first)
+        monkeypatch.setattr(context, "FIRST", first)
         session = make(**options).session()
         for size in (20, 7, 60, 80):
             session.forward(text[:size], 0)
@@ -231,7 +230,7 @@ def test_a_long_read_is_cut_into_passes(tmp_path: Path) -> None:
     ],
 )
 def test_the_passes_of_a_read(count: int, rows: int, passes: list[tuple[int, int]]) -> None:
-    assert list(llamacpp.passes(count, rows, 512)) == passes
+    assert list(context.passes(count, rows, 512)) == passes
 
 
 def write(path: Path, family: str, metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Path:
@@ -324,7 +323,7 @@ def test_a_recurrent_state_starts_again(
         one.forward(LETTERS[:40], 0)
     expected = fresh.forward(LETTERS[40:48], 8)
     assert np.array_equal(session.forward(LETTERS[40:48], 8), expected)
-    monkeypatch.setattr(llamacpp, "FIRST", 40)
+    monkeypatch.setattr(context, "FIRST", 40)
     growing = engine.session()
     growing.forward(LETTERS[:40], 0)
     assert np.array_equal(growing.forward(LETTERS[40:48], 8), expected)
@@ -351,7 +350,7 @@ def test_a_sliding_window_claims_no_more_than_it_holds(tmp_path: Path, full: boo
 def test_an_agent_of_a_sliding_window_may_rewind_after_growth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llamacpp, "FIRST", 256)
+    monkeypatch.setattr(context, "FIRST", 256)
     engine = LlamaCpp(windowed(tmp_path), threads=1)
     cursor, fresh = Cursor(engine.session()), Cursor(engine.session())
     for end in range(200, 600, 5):  # guesses that are rejected, before and behind two growths

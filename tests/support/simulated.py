@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Candidate, Guess, LazyGuess, Proposal, Step
+from localspec.core.types import Candidate, Company, Guess, LazyGuess, Proposal, Step
 
 Rate = Callable[[int, int], float]  # of the token in the answer and the position in the draft
 Cost = Callable[[int], float]  # of a pass over so many tokens
@@ -48,6 +48,7 @@ class Simulation:
     """A text that a policy decodes with some sources: `seconds` and `tokens` so far, in plain passes.
 
     `noise` multiplies what the policy is told of a pass, not what counts, for plain decoding has it as well.
+    So many `others`, texts that draft as this one did in its last step, share each pass.
     """
 
     policy: DraftLengthPolicy
@@ -55,6 +56,7 @@ class Simulation:
     cost: Cost
     noise: Callable[[Random], float] = lambda random: 1.0
     seed: int = 0
+    others: int = 0
     unit: float = 0.05  # seconds of a plain pass
     seconds: float = 0.0
     read: float = 0.0  # of which draft models read what they had missed
@@ -90,7 +92,8 @@ class Simulation:
             accepted += 1
         rejected = len(draft) - accepted
         self._behind = {name: max(count - rejected, 0) + 1 for name, count in self._behind.items()}
-        cost = self.cost(len(draft) + 1)
+        company = Company(self.others, self.others * (len(self.drafts[-1]) + 1 if self.drafts else 1))
+        cost = self.cost(len(draft) + 1 + company.tokens)
         self.seconds += cost
         self.tokens += accepted + 1
         self.drafts.append([guess.source for guess in draft])
@@ -98,7 +101,11 @@ class Simulation:
         told = self.unit * cost * self.noise(self._random)
         sums = len(draft), accepted, sum(costs), told
         self.policy.learn(
-            Step((0,) * (accepted + 1), *sums, "", ends, tuple(draft), tuple(costs), tuple(proposals))
+            Step(
+                *((0,) * (accepted + 1), *sums, "", ends),
+                *(tuple(draft), tuple(costs), tuple(proposals)),
+                company=company,
+            )
         )
         return accepted + 1
 

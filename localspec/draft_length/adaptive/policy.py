@@ -208,7 +208,7 @@ class Adaptive(DraftLengthPolicy):
         self._luck = self._random.gauss()
 
     def _share(self, company: Company) -> bool:
-        """Take in the other texts of a pass; return False if it read a prompt of theirs, which is soon over."""
+        """Take in the other texts of a pass; return False if it read a prompt of theirs: that ends soon."""
         texts, tokens = company.texts, company.tokens
         if tokens > texts * (self._max + 1):
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
@@ -174,6 +175,7 @@ class OpenVinoSession(Session):
         self._reader = reader or Reader(engine, compiled)
         self._blocks: list[int] = []
         self._length = 0
+        weakref.finalize(self, self._reader.free, self._blocks, 0).atexit = False
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return a view [rows, vocab] on the request's output."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from localspec.core.contracts import Engine, Session
+from localspec.core.contracts import Engine, Session, SharedPasses
 from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.sessions import (
     GrowingSession,
@@ -16,6 +16,7 @@ from localspec.engines.torch.sessions import (
     TorchHiddenSession,
     TorchSplitSession,
 )
+from localspec.engines.torch.shared import TorchSharedPasses
 from localspec.errors import UnsupportedModel, not_together
 from localspec.formats.graph import layer_split
 from localspec.formats.huggingface import early_exit
@@ -78,6 +79,14 @@ class Torch(TorchModel, Engine):
         if self.recurrent:
             return RecurrentSession(self)
         return StaticSession(self) if self.static else GrowingSession(self)
+
+    def shared_passes(self, texts: int) -> SharedPasses | None:
+        """Return sessions of texts in one batch, None where passes read one text.
+
+        That is so with `exit` or `hidden`, with fixed shapes, and in families that do not keep all keys.
+        """
+        alone = self.parts or self.hidden or self.recurrent or self.static
+        return TorchSharedPasses(self, texts) if not alone and self.masked else None
 
     def _check(self) -> None:
         chunked = "chunked_attention" in (getattr(self.config, "layer_types", None) or ())

@@ -48,6 +48,14 @@ class TorchModel:
         self.continues = False
         self.lock = threading.Lock()  # a Gaudi records one graph at a time
 
+    @property
+    def masked(self) -> bool:
+        """Whether all layers take the same attention mask, a boolean one of the caller's."""
+        types = getattr(self.config, "layer_types", None) or ()
+        windows = (getattr(self.config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+        limited = any(windows) if not types else set(types) - {"full_attention", "attention"}
+        return not limited and getattr(self.config, "_attn_implementation", "") == "sdpa"
+
     def unreachable(self) -> UnsupportedModel:
         """Return the error for a model that cannot be rewound."""
         return UnsupportedModel(

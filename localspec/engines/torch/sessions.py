@@ -66,10 +66,6 @@ class Growing:
         self._engine = engine
         self.extent = kv_cache.Extent(0, engine.context)
         self._cache = kv_cache.cache(self.extent)
-        types = getattr(engine.config, "layer_types", None) or ()
-        windows = (getattr(engine.config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        limited = any(windows) if not types else set(types) - {"full_attention", "attention"}
-        self._masked = not limited and getattr(engine.config, "_attn_implementation", "") == "sdpa"
 
     def given(self, count: int) -> dict[str, Any]:
         """Return the arguments of a pass over `count` tokens after the text, except the tokens."""
@@ -89,7 +85,7 @@ class Growing:
         """Return the attention mask [1, 1, new, total], None if transformers needs none."""
         import torch
 
-        if not self._masked or len(positions) in (1, total):
+        if not self._engine.masked or len(positions) in (1, total):
             return None
         return (torch.arange(total, device=positions.device) <= positions[:, None])[None, None]
 
