@@ -1,0 +1,1 @@
+"""What a server has done: counts for Prometheus, and a line for each request."""

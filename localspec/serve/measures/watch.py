@@ -1,0 +1,79 @@
+"""Watches requests from outside: counts each, and writes a line about it if the user wants one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from localspec.serve.measures.counts import Counts
+from localspec.serve.measures.record import CURRENT, Record
+
+UNKNOWN = "other"  # stands for paths that the server does not have: a client could make up any number
+LEFT = 499  # as in respond.py: the client left before the answer began
+
+Log = Callable[[str], None]
+
+
+class Watch:
+    """ASGI middleware. A line has neither the text of a request or an answer, nor a key."""
+
+    def __init__(self, app: ASGIApp, *, counts: Counts, log: Log | None, paths: Collection[str]) -> None:
+        self._app, self._counts, self._log, self._paths = app, counts, log, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and take it down when it ends."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record, status, started = Record(), LEFT, perf_counter()
+        token = CURRENT.set(record)
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            CURRENT.reset(token)
+            self._ended(scope, record, status, perf_counter() - started)
+
+    def _ended(self, scope: Scope, record: Record, status: int, seconds: float) -> None:
+        self._counts.request(self._path(scope), status)
+        if record.model is not None and record.end is not None:
+            self._counts.answer(record.model, record.end)
+        if self._log is not None:
+            self._log(json.dumps(_line(scope, record, status, seconds)))
+
+    def _path(self, scope: Scope) -> str:
+        """Return the path of a request as the server declares it."""
+        if route := scope.get("route"):
+            return str(route.path)
+        path = str(scope["path"])  # of a request that was refused before it was routed
+        return path if path in self._paths else UNKNOWN
+
+
+def _line(scope: Scope, record: Record, status: int, seconds: float) -> dict[str, Any]:
+    """Return what is written about a request; the numbers of an answer are None without one."""
+    answer = record.end and record.end.answer
+    client = scope.get("client")
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "client": client[0] if client else None,
+        "method": scope["method"],
+        "path": scope["path"],
+        "model": record.model,
+        "status": status,
+        "seconds": round(seconds, 3),
+        "prompt_tokens": answer and answer.prompt_tokens,
+        "tokens": answer and len(answer.token_ids),
+        "accepted": answer and answer.stats.accepted,
+        "drafted": answer and answer.stats.drafted,
+    }
