@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Verifier
 from localspec.core.cursor import Cursor
+from localspec.core.likelihood import likelihoods
 from localspec.core.sampler import Sampler
 from localspec.core.stop import OutputProcessor
 from localspec.core.types import Candidate, Guess, LazyGuess, Proposal, Step, Tokens
@@ -62,10 +63,12 @@ def _step(
     logits = target.read(whole, len(guesses) + 1)
     read = perf_counter()
     verdict = verifier.verify(text, guesses, logits, sampler)
+    run = [*(guess.token for guess in guesses[: verdict.accepted]), verdict.token]
+    likely = likelihoods(logits, run, sampler.alternatives)
     verified = perf_counter()
     drafter.observe(whole, logits, verdict)
     observed = perf_counter()
-    output = processor.process([*(guess.token for guess in guesses[: verdict.accepted]), verdict.token])
+    output = processor.process(run)
     return Step(
         tokens=output.tokens,
         drafted=len(guesses),
@@ -78,6 +81,7 @@ def _step(
         costs=tuple(draft.costs),
         proposals=tuple(draft.proposals),
         marks=output.marks,
+        likelihoods=tuple(likely[: len(output.tokens)]),
     )
 
 

@@ -58,6 +58,10 @@ class Sampling:
         self._require("repetition_penalty", 0.01, 100)
         self._require("presence_penalty", -100, 100)
         self._require("frequency_penalty", -100, 100)
+        if not all(-100 <= bias <= 100 for bias in self.logit_bias.values()):
+            raise BadValue(
+                "`logit-bias` has a bias that is out of range", "It takes numbers from -100 to 100"
+            )
 
     def _require(self, name: str, least: float, most: float) -> None:
         value: Any = getattr(self, name)
@@ -86,7 +90,8 @@ class Sampler:
     uncoupled one, for rejection sampling, draws afresh each time.
 
     `answer_from` is the position of the first answered token. A `constraint` holds for the target's tokens
-    and for those of drafts alike, position by position.
+    and for those of drafts alike, position by position. `alternatives` is how many of the likeliest tokens
+    the steps tell beside each token of the answer, with their log-probabilities; None tells nothing.
     """
 
     def __init__(
@@ -97,8 +102,10 @@ class Sampler:
         answer_from: int = 0,
         coupled: bool = True,
         constraint: Constraint | None = None,
+        alternatives: int | None = None,
     ) -> None:
         self.sampling = sampling
+        self.alternatives = alternatives
         self._constraint = constraint
         self._from = answer_from
         self.coupled = coupled

@@ -86,6 +86,13 @@ class Proposal(NamedTuple):
     taken: bool
 
 
+class Likelihood(NamedTuple):
+    """The log-probability of a token of the answer, and the likeliest tokens in its place, best first."""
+
+    logprob: float
+    best: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One target pass: the tokens it added to the answer, and what it cost.
@@ -94,6 +101,7 @@ class Step:
     is why the answer ends here ("stop", "length"), or None. `draft` holds the guesses and `costs` the
     seconds of each; `draft_seconds` is all time spent on drafting. `proposals` are the candidates of the
     step in order. `marks` are the places in the answer's whole text where its tokens that are marks begin.
+    `likelihoods` are those of the tokens, if the sampler asks for them.
     """
 
     tokens: tuple[int, ...]
@@ -107,6 +115,7 @@ class Step:
     costs: tuple[float, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     marks: tuple[int, ...] = ()
+    likelihoods: tuple[Likelihood, ...] = ()
 
 
 def shared_prefix(left: Tokens, right: Tokens) -> int:

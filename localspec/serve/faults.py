@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from localspec.errors import LocalspecError, UnknownModel
+from localspec.errors import LocalspecError, TooLittleMemory, UnknownModel
 from localspec.serve.pool import Busy
 
 
@@ -33,6 +33,8 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, Busy):
         body = body_of(request.url.path, message, "overloaded_error")
         return JSONResponse(body, 503, {"retry-after": str(error.seconds)})
+    if isinstance(error, TooLittleMemory):
+        return JSONResponse(body_of(request.url.path, message, "overloaded_error"), 503)
     status = 404 if isinstance(error, UnknownModel) else 400
     return JSONResponse(body_of(request.url.path, message), status)
 

@@ -7,6 +7,18 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from localspec.runtime.choice import AUTO
+
+
+class Drafting(BaseModel):
+    """How one answer is drafted, and whether it tells how: an extra of localspec."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    draft: str = AUTO
+    draft_length: str | None = None
+    stats: bool = False
+
 
 class Strict(BaseModel):
     """A body, or a part of one, without other fields than its own."""

@@ -11,7 +11,17 @@ import sys
 from contextlib import closing
 from typing import Any
 
-from command import SECONDS, Localspec
+from command import MODEL, SECONDS, Localspec
+from openai import OpenAI
+
+ASKED: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_tokens": 40}
+
+
+def said(client: OpenAI, **options: Any) -> str:
+    """Return the text of a chat completion."""
+    options = {"messages": ASKED} | GREEDY | options
+    return str(client.chat.completions.create(**options).choices[0].message.content)
 
 
 class Server:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localspec.serve.generation import End, Event
 
 
 @dataclass(slots=True)
 class Record:
-    """The model that a request asks, and the end of the answer, once it has ended."""
+    """The model that a request asks, and its answers that have ended."""
 
     model: str | None = None
-    end: End | None = None
+    ends: list[End] = field(default_factory=list)
 
 
 CURRENT: ContextVar[Record | None] = ContextVar("record", default=None)
@@ -25,4 +25,4 @@ def note(model: str, event: Event) -> None:
     if record is not None:
         record.model = model
         if isinstance(event, End):
-            record.end = event
+            record.ends.append(event)

@@ -47,8 +47,8 @@ class Watch:
 
     def _ended(self, scope: Scope, record: Record, status: int, seconds: float) -> None:
         self._counts.request(self._path(scope), status)
-        if record.model is not None and record.end is not None:
-            self._counts.answer(record.model, record.end)
+        for end in record.ends:
+            self._counts.answer(record.model or UNKNOWN, end)
         if self._log is not None:
             self._log(json.dumps(_line(scope, record, status, seconds)))
 
@@ -61,8 +61,9 @@ class Watch:
 
 
 def _line(scope: Scope, record: Record, status: int, seconds: float) -> dict[str, Any]:
-    """Return what is written about a request; the numbers of an answer are None without one."""
-    answer = record.end and record.end.answer
+    """Return what is written about a request: the sums of its answers, 0 without one."""
+    answers = [end.answer for end in record.ends]
+    stats = [answer.stats for answer in answers]
     client = scope.get("client")
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -72,8 +73,8 @@ def _line(scope: Scope, record: Record, status: int, seconds: float) -> dict[str
         "model": record.model,
         "status": status,
         "seconds": round(seconds, 3),
-        "prompt_tokens": answer and answer.prompt_tokens,
-        "tokens": answer and len(answer.token_ids),
-        "accepted": answer and answer.stats.accepted,
-        "drafted": answer and answer.stats.drafted,
+        "prompt_tokens": sum(answer.prompt_tokens for answer in answers),
+        "tokens": sum(len(answer.token_ids) for answer in answers),
+        "accepted": sum(each.accepted for each in stats),
+        "drafted": sum(each.drafted for each in stats),
     }

@@ -29,14 +29,18 @@ def routes(pool: Pool, library: Library) -> APIRouter:
     @router.post("/chat/completions")
     async def chat(body: ChatCompletion, client: Request) -> Response:
         served = await pool.get(known(pool, library, body.model))
-        writer = ChatWriter(body.model, body.with_usage)
-        return await respond(served, body.request(), client, writer, streams=body.stream)
+        requests = body.requests()
+        writer = ChatWriter(body.model, answers=len(requests), each=body.each, with_usage=body.with_usage)
+        return await respond(served, requests, client, writer, streams=body.stream)
 
     @router.post("/completions")
     async def completions(body: Completion, client: Request) -> Response:
         served = await pool.get(known(pool, library, body.model))
-        writer = CompletionWriter(body.model, body.with_usage)
-        return await respond(served, body.request(), client, writer, streams=body.stream)
+        requests = body.requests()
+        writer = CompletionWriter(
+            body.model, answers=len(requests), each=body.each, with_usage=body.with_usage
+        )
+        return await respond(served, requests, client, writer, streams=body.stream)
 
     return router
 
