@@ -75,13 +75,14 @@ class Text(NamedTuple):
     """A part of the answer's text, or of its reasoning.
 
     `sources` are its parts with their sources, if the request asks for `stats`; `tokens` are those since the
-    last text, if it asks for `alternatives`.
+    last text, if it asks for `alternatives`. `so_far` tells how fast the answer is, beside `sources`.
     """
 
     text: str
     is_reasoning: bool = False
     sources: Sequence[Source] = ()
     tokens: Sequence[Scored] = ()
+    so_far: Mapping[str, Any] = {}
 
 
 class Begin(NamedTuple):
@@ -136,6 +137,7 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
     told = _Told(
         Sources(runtime, shown) if request.stats else None,
         Scores(runtime) if request.alternatives is not None else None,
+        answer,
     )
     with closing(steps):
         for step in steps:
@@ -149,8 +151,8 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
 class _Told:
     """Makes events of the parts of an answer, with what is told of their tokens."""
 
-    def __init__(self, sources: Sources | None, scores: Scores | None) -> None:
-        self._sources, self._scores = sources, scores
+    def __init__(self, sources: Sources | None, scores: Scores | None, answer: Answer) -> None:
+        self._sources, self._scores, self._answer = sources, scores, answer
 
     def add(self, step: Step) -> None:
         """Take in a step, before its parts."""
@@ -163,25 +165,35 @@ class _Told:
         """Return the event of a part."""
         if isinstance(part, Call):
             return part
-        sources = self._sources.take(part.text) if self._sources is not None else ()
-        return Text(part.text, part.is_reasoning, sources, self.tokens())
+        if self._sources is None:
+            return Text(part.text, part.is_reasoning, tokens=self.tokens())
+        sources = self._sources.take(part.text)
+        return Text(part.text, part.is_reasoning, sources, self.tokens(), _speed_of(self._answer))
 
     def tokens(self) -> Sequence[Scored]:
         """Return the tokens since the last call."""
         return self._scores.take() if self._scores is not None else ()
 
 
-def stats_of(runtime: Runtime, request: Request, answer: Answer) -> dict[str, Any]:
-    """Return how an answer was drafted, and how fast it was."""
-    stats, speedup = answer.stats, answer.estimated_speedup
-    off = request.draft == OFF or runtime.draft_spec.name == OFF_PART
+def _speed_of(answer: Answer) -> dict[str, Any]:
+    """Return how fast an answer is: its tokens per second, and how many times as fast as plain decoding."""
+    speedup = answer.estimated_speedup
     return {
         "tokens": len(answer.token_ids),
         "tokens_per_second": round(answer.tokens_per_second, 2),
+        "estimated_speedup": None if speedup is None else round(speedup, 2),
+    }
+
+
+def stats_of(runtime: Runtime, request: Request, answer: Answer) -> dict[str, Any]:
+    """Return how an answer was drafted, and how fast it was."""
+    stats = answer.stats
+    off = request.draft == OFF or runtime.draft_spec.name == OFF_PART
+    return {
+        **_speed_of(answer),
         "tokens_per_pass": round(stats.tokens_per_pass, 3),
         "drafted": stats.drafted,
         "accepted": stats.accepted,
-        "estimated_speedup": None if speedup is None else round(speedup, 2),
         "draft": OFF if off else str(runtime.draft_spec),
         "engine": str(runtime.resolution.target.spec),
         "off_reason": "the request says so" if request.draft == OFF else answer.off_reason,

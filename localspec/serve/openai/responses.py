@@ -167,7 +167,7 @@ class CompletionWriter(ChatWriter):
 def _drafted(event: Event) -> dict[str, Any]:
     """Return what a chunk tells of drafts, if the request asks for it."""
     if isinstance(event, Text) and event.sources:
-        return {"localspec": {"parts": event.sources}}
+        return {"localspec": {"parts": event.sources, **event.so_far}}
     return {"localspec": event.stats} if isinstance(event, End) and event.stats else {}
 
 
