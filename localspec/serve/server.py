@@ -93,6 +93,8 @@ class LimitedConnection(H11Protocol):
         if self.conn.their_state is h11.IDLE:
             self._sending.stop()
             self._phase = ""
+        else:  # the next request has come already
+            self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""

@@ -66,5 +66,15 @@ def test_other_machines_need_a_key(localspec: Localspec) -> None:
     localspec.run("serve", "--host", "0.0.0.0").refused(2, "0.0.0.0", "--api-key")
 
 
+def test_the_page_of_the_server_itself_may_ask_by_any_name(localspec: Localspec) -> None:
+    running = Server(localspec, "--host", "0.0.0.0", "--api-key", "secret")
+    key = {"x_api_key": "secret"}
+    assert post(running, host="laptop:8000", origin="http://laptop:8000", **key)[0] == 200
+    assert post(running, host="laptop:8000", origin="http://laptop:8000")[0] == 401
+    assert post(running, host="laptop:8000", origin="http://evil.example", **key)[0] == 403
+    assert post(running, host="laptop:8000", origin="http://laptop:9000", **key)[0] == 403
+    assert running.stop() == 143
+
+
 def test_a_taken_port_is_told(localspec: Localspec, server: Server) -> None:
     localspec.run("serve", "--port", str(server.port)).refused(1, str(server.port))

@@ -44,4 +44,5 @@ def stop(given: StopOptions) -> None:
         message = f"`{printable(given.model)}` is not loaded at `{server.address}`"
         raise UnknownModel(message, nearest(given.model, names, "localspec ps"))
     server.ask("POST", "/api/generate", {"model": given.model, "keep_alive": 0, "stream": False})
-    console.say(f"{given.model} is unloaded")
+    left = given.model not in [str(model["name"]) for model in server.loaded()]
+    console.say(f"{given.model} is unloaded" if left else f"{given.model} leaves when it has answered")

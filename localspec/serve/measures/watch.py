@@ -14,7 +14,7 @@ from localspec.serve.measures.counts import Counts
 from localspec.serve.measures.record import CURRENT, Record
 
 UNKNOWN = "other"  # stands for paths that the server does not have: a client could make up any number
-LEFT = 499  # as in respond.py: the client left before the answer began
+LEFT, FAILED = 499, 500  # before the response began: the client left, or the server has a fault
 
 Log = Callable[[str], None]
 
@@ -41,6 +41,9 @@ class Watch:
 
         try:
             await self._app(scope, receive, sending)
+        except Exception:
+            status = FAILED if status == LEFT else status
+            raise
         finally:
             CURRENT.reset(token)
             self._ended(scope, record, status, perf_counter() - started)

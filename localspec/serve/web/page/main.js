@@ -44,7 +44,7 @@ function change(changed) {
 $('theme').addEventListener('click', () => {
   change({ theme: $('theme').getAttribute('aria-pressed') === 'true' ? 'light' : 'dark' });
 });
-$('guesses').addEventListener('click', () => change({ guesses: !store.settings().guesses }));
+$('guesses').addEventListener('click', () => following(() => change({ guesses: !store.settings().guesses })));
 $('draft').addEventListener('change', () => change({ draft: $('draft').value }));
 $('model').addEventListener('change', () => change({ model: $('model').value }));
 dark.addEventListener('change', applySettings);

@@ -11,7 +11,7 @@ export function question(message, edited) {
   element.append(actions);
 
   function edit() {
-    const area = make('textarea', { 'aria-label': 'Edit your message' });
+    const area = make('textarea', { 'aria-label': 'Edit your message', rows: '1' });
     area.value = message.text;
     const done = (send) => {
       form.replaceWith(text);
