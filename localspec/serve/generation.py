@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +34,7 @@ ToolChoice = Literal["auto", "required", "none"]
 class Request:
     """What a client asks of a model: the messages of a conversation, or the `text` to continue.
 
+    The answer to a text fills the gap between it and the text `behind`, if there is one.
     `sampling` holds what the client set, the model's own generation config the rest. `grammar` is the source
     of a constraint (output/grammar.py). `tools` are as in chat templates; `tool_choice` "required" allows
     nothing but calls. `draft` is "auto", the runtime's own, or "off"; `draft_length` names a policy for this
@@ -43,6 +44,7 @@ class Request:
 
     messages: Sequence[Message] = ()
     text: str | None = None
+    behind: str | None = None
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: ToolChoice = "auto"
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -120,6 +122,7 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
         seed=request.seed,
         max_tokens=request.max_tokens,
         stop=request.stop,
+        stop_tokens=_ends(runtime, request),
         grammar=_grammar(runtime, request, tool_format, inside),
         special=tool_format is not None,
         marks=marks.tokens if marks else None,
@@ -188,6 +191,12 @@ def stats_of(runtime: Runtime, request: Request, answer: Answer) -> dict[str, An
     }
 
 
+def _ends(runtime: Runtime, request: Request) -> Collection[int]:
+    """Return the tokens that end a filled gap, none for another answer."""
+    marks = runtime.model.infill_marks if request.behind is not None else None
+    return marks.ends if marks else ()
+
+
 def _grammar(runtime: Runtime, request: Request, tool_format: ToolFormat | None, inside: bool) -> str | None:
     if tool_format is None or request.tool_choice != "required":
         return request.grammar
@@ -206,8 +215,13 @@ def _sampling(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
 
 
 def prompt_of(runtime: Runtime, request: Request) -> list[int]:
-    """Return the tokens of a request's prompt; raises BadValue for tools without a chat template."""
+    """Return the tokens of a request's prompt.
+
+    Raises BadValue for tools without a chat template, and UnsupportedModel for a gap that cannot be filled.
+    """
     tool_format = _tool_format(runtime, request)
+    if request.text is not None and request.behind is not None:
+        return runtime.model.encode_infill(request.text, request.behind)
     if request.text is not None:
         return runtime.encode(request.text, raw=True)
     template = runtime.model.template()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -115,14 +116,20 @@ def test_a_wrong_expectation_changes_no_text(client: OpenAI) -> None:
     assert said(client, prediction=wrong) == said(client)
 
 
-def test_an_expectation_needs_a_drafter_that_copies(client: OpenAI, server: Server) -> None:
+@pytest.fixture
+def other(server: Server) -> Iterator[OpenAI]:
+    """A server with a drafter that takes no prediction."""
+    running = Server(server.localspec, "--draft", "ngram")
+    with OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as found:
+        yield found
+    assert running.stop() == 143
+
+
+def test_an_expectation_needs_a_drafter_that_copies(client: OpenAI, other: OpenAI) -> None:
     expected = {"type": "content", "content": "Paris"}
     with pytest.raises(BadRequestError, match="prediction"):
         said(client, prediction=expected, **drafting(draft="off"))
-    other = Server(server.localspec, "--draft", "ngram")
-    with OpenAI(base_url=f"{other.url}/v1", api_key="none", max_retries=0) as asks:
-        with pytest.raises(BadRequestError, match="`ngram` cannot copy"):
-            said(asks, prediction=expected)
-        _, stats = told(asks, **drafting(stats=True, draft_length="fixed:tokens=6"))
+    with pytest.raises(BadRequestError, match="`ngram` cannot copy"):
+        said(other, prediction=expected)
+    _, stats = told(other, **drafting(stats=True, draft_length="fixed:tokens=6"))
     assert stats["draft"] == "ngram"
-    assert other.stop() == 143

@@ -272,6 +272,7 @@ class Completion(Sampled):
     """The body of `/v1/completions`."""
 
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST)]
+    suffix: str | None = None
     logprobs: int | None = Field(default=None, ge=0, le=5)
 
     def requests(self) -> list[Request]:
@@ -282,6 +283,6 @@ class Completion(Sampled):
             request
             for prompt in prompts
             for request in self._several(
-                self._request(text=prompt, max_tokens=limit, alternatives=self.logprobs)
+                self._request(text=prompt, behind=self.suffix, max_tokens=limit, alternatives=self.logprobs)
             )
         ]
