@@ -15,6 +15,7 @@ from localspec.serve.guard import Guard
 from localspec.serve.ollama.routes import routes as ollama_routes
 from localspec.serve.openai.routes import routes as openai_routes
 from localspec.serve.pool import Pool
+from localspec.serve.responses.routes import routes as responses_routes
 
 LOOK = 5.0  # seconds between two looks for idle models
 
@@ -40,7 +41,7 @@ def create(pool: Pool, library: Library, *, hosts: Sequence[str] | None, key: st
 
     app = FastAPI(title="localspec", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(Guard, hosts=hosts, key=key)
-    for routes in (anthropic_routes, ollama_routes, openai_routes):
+    for routes in (anthropic_routes, ollama_routes, openai_routes, responses_routes):
         app.include_router(routes(pool, library))
     faults.handle(app)
 

@@ -94,12 +94,14 @@ class End(NamedTuple):
     """The answer has ended; `cached` tokens of its prompt were in the KV cache.
 
     `stats` tells how it was drafted, if the request asks for that; `tokens` are those behind the last text.
+    `reasoning_tokens` are those up to the end of the reasoning, none without reasoning.
     """
 
     answer: Answer
     cached: int
     stats: dict[str, Any] | None = None
     tokens: Sequence[Scored] = ()
+    reasoning_tokens: int = 0
 
 
 Event = Begin | Text | Call | End
@@ -146,7 +148,7 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
             yield from map(told.event, parser.push(step.text, step.marks))
     yield from map(told.event, parser.end())
     stats = stats_of(runtime, request, answer) if request.stats else None
-    yield End(answer, max(cached, answer.cached_prompt_tokens), stats, told.tokens())
+    yield End(answer, max(cached, answer.cached_prompt_tokens), stats, told.tokens(), told.reasoning_tokens)
 
 
 class _Told:
@@ -154,9 +156,11 @@ class _Told:
 
     def __init__(self, sources: Sources | None, scores: Scores | None) -> None:
         self._sources, self._scores = sources, scores
+        self._count = self.reasoning_tokens = 0
 
     def add(self, step: Step) -> None:
         """Take in a step, before its parts."""
+        self._count += len(step.tokens)
         if self._sources is not None:
             self._sources.add(step)
         if self._scores is not None:
@@ -166,6 +170,8 @@ class _Told:
         """Return the event of a part."""
         if isinstance(part, Call):
             return part
+        if part.is_reasoning:
+            self.reasoning_tokens = self._count
         sources = self._sources.take(part.text) if self._sources is not None else ()
         return Text(part.text, part.is_reasoning, sources, self.tokens())
 

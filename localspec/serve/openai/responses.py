@@ -184,5 +184,6 @@ def usage_of(ends: Sequence[End], each: int = 1) -> dict[str, Any]:
         "completion_tokens_details": {
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": sum(end.answer.stats.drafted for end in ends) - accepted,
+            "reasoning_tokens": sum(end.reasoning_tokens for end in ends),
         },
     }
