@@ -131,7 +131,7 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
         loop_guard=True,
         alternatives=request.alternatives,
         draft_length=request.policy(),
-        prediction=runtime.encode(request.prediction, raw=False),
+        prediction=_predicted(runtime, request),
     )
     yield Begin()
     parser = AnswerParser(
@@ -195,6 +195,13 @@ def stats_of(runtime: Runtime, request: Request, answer: Answer) -> dict[str, An
         "engine": str(runtime.resolution.target.spec),
         "off_reason": "the request says so" if request.draft == OFF else answer.off_reason,
     }
+
+
+def _predicted(runtime: Runtime, request: Request) -> Sequence[int]:
+    """Return the tokens of the text that is expected, without those that begin every text of the model."""
+    if not request.prediction:
+        return ()
+    return runtime.encode(request.prediction, raw=True)[len(runtime.model.first_tokens()) :]
 
 
 def _ends(runtime: Runtime, request: Request) -> Collection[int]:

@@ -61,6 +61,9 @@ def test_a_stream_tells_the_source_of_each_part(client: OpenAI) -> None:
     assert set(sources) - {None} <= {"suffix", "recycle", "draft_model", "hybrid"}
     assert len(set(sources)) > 1
     last = chunks[-1].model_extra["localspec"]
+    usage = {"stream": True, "stream_options": {"include_usage": True}}
+    *_, counted = client.chat.completions.create(messages=LONG, **OPTIONS, **asked, **usage)
+    assert counted.model_extra["localspec"]["tokens"] == counted.usage.completion_tokens == last["tokens"]
     assert said_so_far == said(client, messages=LONG, max_tokens=150)
     assert last["tokens"] > 100
 

@@ -128,7 +128,8 @@ class ChatWriter:
             return []
         chunks: list[Any] = [self._chunk([choice]) | _drafted(event)]
         if isinstance(event, End) and all(each.end for each in self._choices):
-            chunks += [self._chunk([]) | {"usage": self._usage()}] if self._with_usage else []
+            if self._with_usage:
+                chunks.append(self._chunk([]) | {"usage": self._usage()} | _drafted(event))
             chunks.append(DONE)
         return chunks
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from localspec.errors import BadValue
+from localspec.errors import BadValue, printable
 from localspec.output import grammar
 from localspec.serve.fields import Strict, given, offered
 from localspec.serve.generation import Message, Request, ToolChoice
@@ -27,7 +27,7 @@ def _not_kept(value: Any) -> Any:
 def _own(value: Any) -> Any:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind != "function":
-        raise PydanticCustomError("tool", "The tool `{kind}` is not supported", {"kind": kind[:40]})
+        raise PydanticCustomError("tool", "The tool `{kind}` is not supported", {"kind": printable(kind)})
     return value
 
 
