@@ -254,7 +254,7 @@ class Runtime:
         )
         answer = Answer(prompt_tokens=len(prompt))
         policy = self.draft_length if draft_length is None or self._off_reason else draft_length
-        steps = self._decode(prompt, prediction[: self.engine.context], policy, sampler, processor)
+        steps = self._decode(prompt, sampler, processor, policy, prediction[: self.engine.context])
         return answer, self._steps(answer, prompt, policy, steps, to_the_end=limit == left)
 
     def _check_asked(
@@ -364,10 +364,10 @@ class Runtime:
     def _decode(
         self,
         prompt: list[int],
-        prediction: Tokens,
-        policy: DraftLengthPolicy,
         sampler: Sampler,
         processor: OutputProcessor,
+        policy: DraftLengthPolicy,
+        prediction: Tokens,
     ) -> Generator[Step, None, None]:
         if self.decoding:
             yield from run_decoding(prompt, self.decoding, processor)
