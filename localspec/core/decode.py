@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Verifier
 from localspec.core.cursor import Cursor
-from localspec.core.likelihood import likelihoods
 from localspec.core.sampler import Sampler
 from localspec.core.stop import OutputProcessor
 from localspec.core.types import Candidate, Guess, LazyGuess, Proposal, Step, Tokens
@@ -64,7 +63,7 @@ def _step(
     read = perf_counter()
     verdict = verifier.verify(text, guesses, logits, sampler)
     run = [*(guess.token for guess in guesses[: verdict.accepted]), verdict.token]
-    likely = likelihoods(logits, run, sampler.alternatives)
+    likely = sampler.likelihoods(logits, run)
     verified = perf_counter()
     drafter.observe(whole, logits, verdict)
     observed = perf_counter()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.types import Distribution, Guess, Row, Tokens, shared_prefix
+from localspec.core.types import Distribution, Guess, Likelihood, Logits, Row, Tokens, shared_prefix
 from localspec.errors import BadValue, ModelError
 
 SHARES = (1e-2, 1e-4)  # of the highest weight: thresholds to try for a nucleus
@@ -202,6 +202,14 @@ class Sampler:
             tokens, counts = self._answer.of(before, len(row))
             row[tokens] -= settings.presence_penalty + settings.frequency_penalty * counts
 
+    def likelihoods(self, logits: Logits, tokens: Tokens) -> list[Likelihood]:
+        """Return the likelihood of each of `tokens` by the target's own logits, none if not asked."""
+        if self.alternatives is None:
+            return []
+        return [
+            _likelihood(row, token, self.alternatives) for row, token in zip(logits, tokens, strict=False)
+        ]
+
     def coupled_draw(self, distribution: Distribution, position: int) -> int:
         """Draw a token with the noise of `position`: argmin of Exponential(1) / p, an exponential race."""
         with np.errstate(divide="ignore"):
@@ -274,6 +282,16 @@ def top(row: Row, count: int) -> NDArray[np.int64]:
         tokens = np.arange(len(row))
     order = np.argsort(-row[tokens], kind="stable")[:count]
     return np.sort(tokens[order])
+
+
+def _likelihood(row: Row, token: int, count: int) -> Likelihood:
+    """Return the log-probability of a token by a softmax of `row` [vocab], and the `count` highest."""
+    highest = row.max()
+    if not np.isfinite(highest):  # the highest share the whole probability
+        row, highest = np.where(row == highest, np.float32(0), np.float32(-np.inf)), np.float32(0)
+    total = float(highest) + float(np.log(_partition(row, highest)))
+    best = sorted(top(row, count).tolist(), key=lambda each: -row[each]) if count else []
+    return Likelihood(float(row[token]) - total, tuple((each, float(row[each]) - total) for each in best))
 
 
 def _floor(weights: Row, needed: np.float64) -> float:

@@ -243,14 +243,7 @@ class Runtime:
         prompt = self._checked(prompt)
         left = self.engine.context - len(prompt)
         limit = left if max_tokens is None else min(max_tokens, left)
-        processor = OutputProcessor(
-            TextStream(self.tokenizer, shown=special or tuple((marks or {}).values())),
-            stop_tokens={*self.model.stop_tokens(), *stop_tokens},
-            stop=stop,
-            marks=marks,
-            repeats=Repetition(self._is_number).add if loop_guard else None,
-            max_new_tokens=limit,
-        )
+        processor = self._processor(stop, stop_tokens, special, marks, loop_guard, limit)
         sampler = Sampler(
             sampling,
             seed=int.from_bytes(os.urandom(7)) if seed is None else seed,
@@ -261,7 +254,7 @@ class Runtime:
         )
         answer = Answer(prompt_tokens=len(prompt))
         policy = self.draft_length if draft_length is None or self._off_reason else draft_length
-        steps = self._decode(prompt, prediction[: self.engine.context], policy, sampler, processor)
+        steps = self._decode(prompt, sampler, processor, policy, prediction[: self.engine.context])
         return answer, self._steps(answer, prompt, policy, steps, to_the_end=limit == left)
 
     def _check_asked(
@@ -283,6 +276,24 @@ class Runtime:
                 f"The drafter `{drafter}` cannot copy from a `prediction`",
                 "Use `hybrid` or `suffix`, or leave the prediction out",
             )
+
+    def _processor(
+        self,
+        stop: Sequence[str],
+        stop_tokens: Collection[int],
+        special: bool,
+        marks: Mapping[int, str] | None,
+        loop_guard: bool,
+        limit: int,
+    ) -> OutputProcessor:
+        return OutputProcessor(
+            TextStream(self.tokenizer, shown=special or tuple((marks or {}).values())),
+            stop_tokens={*self.model.stop_tokens(), *stop_tokens},
+            stop=stop,
+            marks=marks,
+            repeats=Repetition(self._is_number).add if loop_guard else None,
+            max_new_tokens=limit,
+        )
 
     def _checked(self, prompt: Tokens) -> list[int]:
         """Return a prompt that the model can read; raises the errors of `answer`."""
@@ -353,10 +364,10 @@ class Runtime:
     def _decode(
         self,
         prompt: list[int],
-        prediction: Tokens,
-        policy: DraftLengthPolicy,
         sampler: Sampler,
         processor: OutputProcessor,
+        policy: DraftLengthPolicy,
+        prediction: Tokens,
     ) -> Generator[Step, None, None]:
         if self.decoding:
             yield from run_decoding(prompt, self.decoding, processor)

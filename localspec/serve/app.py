@@ -18,6 +18,7 @@ from localspec.serve.measures.watch import Log, Watch
 from localspec.serve.ollama.routes import routes as ollama_routes
 from localspec.serve.openai.routes import routes as openai_routes
 from localspec.serve.pool import Pool
+from localspec.serve.responses.routes import routes as responses_routes
 from localspec.serve.web.routes import routes as web_routes
 
 LOOK = 5.0  # seconds between two looks for idle models
@@ -52,7 +53,8 @@ def create(
 
     app = FastAPI(title="localspec", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(Guard, hosts=hosts, key=key)
-    routers = [routes(pool, library) for routes in (anthropic_routes, ollama_routes, openai_routes)]
+    every = (anthropic_routes, ollama_routes, openai_routes, responses_routes)
+    routers = [routes(pool, library) for routes in every]
     for router in (*routers, web_routes()):
         app.include_router(router)
     paths = {str(getattr(route, "path", "")) for router in routers for route in router.routes}

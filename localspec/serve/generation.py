@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +34,7 @@ ToolChoice = Literal["auto", "required", "none"]
 class Request:
     """What a client asks of a model: the messages of a conversation, or the `text` to continue.
 
+    The answer to a text fills the gap between it and the text `behind`, if there is one.
     `sampling` holds what the client set, the model's own generation config the rest. `grammar` is the source
     of a constraint (output/grammar.py). `tools` are as in chat templates; `tool_choice` "required" allows
     nothing but calls. `draft` is "auto", the runtime's own, or "off"; `draft_length` names a policy for this
@@ -43,6 +44,7 @@ class Request:
 
     messages: Sequence[Message] = ()
     text: str | None = None
+    behind: str | None = None
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: ToolChoice = "auto"
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -93,12 +95,14 @@ class End(NamedTuple):
     """The answer has ended; `cached` tokens of its prompt were in the KV cache.
 
     `stats` tells how it was drafted, if the request asks for that; `tokens` are those behind the last text.
+    `reasoning_tokens` are those up to the end of the reasoning, none without reasoning.
     """
 
     answer: Answer
     cached: int
     stats: dict[str, Any] | None = None
     tokens: Sequence[Scored] = ()
+    reasoning_tokens: int = 0
 
 
 Event = Begin | Text | Call | End
@@ -121,13 +125,14 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
         seed=request.seed,
         max_tokens=request.max_tokens,
         stop=request.stop,
+        stop_tokens=_ends(runtime, request),
         grammar=_grammar(runtime, request, tool_format, inside),
         special=tool_format is not None,
         marks=marks.tokens if marks else None,
         loop_guard=True,
         alternatives=request.alternatives,
         draft_length=request.policy(),
-        prediction=runtime.encode(request.prediction, raw=False),
+        prediction=_predicted(runtime, request),
     )
     yield Begin()
     parser = AnswerParser(
@@ -145,7 +150,7 @@ def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]
             yield from map(told.event, parser.push(step.text, step.marks))
     yield from map(told.event, parser.end())
     stats = stats_of(runtime, request, answer) if request.stats else None
-    yield End(answer, max(cached, answer.cached_prompt_tokens), stats, told.tokens())
+    yield End(answer, max(cached, answer.cached_prompt_tokens), stats, told.tokens(), told.reasoning_tokens)
 
 
 class _Told:
@@ -153,9 +158,11 @@ class _Told:
 
     def __init__(self, sources: Sources | None, scores: Scores | None, answer: Answer) -> None:
         self._sources, self._scores, self._answer = sources, scores, answer
+        self._count = self.reasoning_tokens = 0
 
     def add(self, step: Step) -> None:
         """Take in a step, before its parts."""
+        self._count += len(step.tokens)
         if self._sources is not None:
             self._sources.add(step)
         if self._scores is not None:
@@ -165,6 +172,8 @@ class _Told:
         """Return the event of a part."""
         if isinstance(part, Call):
             return part
+        if part.is_reasoning:
+            self.reasoning_tokens = self._count
         if self._sources is None:
             return Text(part.text, part.is_reasoning, tokens=self.tokens())
         sources = self._sources.take(part.text)
@@ -200,6 +209,19 @@ def stats_of(runtime: Runtime, request: Request, answer: Answer) -> dict[str, An
     }
 
 
+def _predicted(runtime: Runtime, request: Request) -> Sequence[int]:
+    """Return the tokens of the text that is expected, without those that begin every text of the model."""
+    if not request.prediction:
+        return ()
+    return runtime.encode(request.prediction, raw=True)[len(runtime.model.first_tokens()) :]
+
+
+def _ends(runtime: Runtime, request: Request) -> Collection[int]:
+    """Return the tokens that end a filled gap, none for another answer."""
+    marks = runtime.model.infill_marks if request.behind is not None else None
+    return marks.ends if marks else ()
+
+
 def _grammar(runtime: Runtime, request: Request, tool_format: ToolFormat | None, inside: bool) -> str | None:
     if tool_format is None or request.tool_choice != "required":
         return request.grammar
@@ -218,8 +240,13 @@ def _sampling(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
 
 
 def prompt_of(runtime: Runtime, request: Request) -> list[int]:
-    """Return the tokens of a request's prompt; raises BadValue for tools without a chat template."""
+    """Return the tokens of a request's prompt.
+
+    Raises BadValue for tools without a chat template, and UnsupportedModel for a gap that cannot be filled.
+    """
     tool_format = _tool_format(runtime, request)
+    if request.text is not None and request.behind is not None:
+        return runtime.model.encode_infill(request.text, request.behind)
     if request.text is not None:
         return runtime.encode(request.text, raw=True)
     template = runtime.model.template()

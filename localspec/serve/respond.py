@@ -8,8 +8,10 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from fastapi import Request as Client
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
+from localspec.errors import LocalspecError
+from localspec.serve.faults import Json, body_of, message_of
 from localspec.serve.generation import End, Event, Request
 from localspec.serve.pool import Served
 
@@ -39,7 +41,8 @@ async def respond(
     events = _merged([served.answer(request) for request in asked])
     if streams:
         first = await anext(events)  # an error is still a status here
-        return StreamingResponse(_lines(first, events, writer), media_type=writer.media_type)
+        lines = _lines(first, events, writer, client.url.path)
+        return StreamingResponse(lines, media_type=writer.media_type)
     ends: list[End] = []
     async with aclosing(events):
         async for index, event in events:
@@ -48,7 +51,8 @@ async def respond(
                 ends.append(event)
             elif await client.is_disconnected():
                 return Response(status_code=CLIENT_LEFT)
-    return JSONResponse(writer.complete(), headers={"x-localspec-tokens-per-pass": _tokens_per_pass(ends)})
+    headers = {"x-localspec-tokens-per-pass": _tokens_per_pass(ends)}
+    return Json(writer.complete(), headers=headers)
 
 
 def _tokens_per_pass(ends: Sequence[End]) -> str:
@@ -57,14 +61,18 @@ def _tokens_per_pass(ends: Sequence[End]) -> str:
 
 
 async def _lines(
-    first: tuple[int, Event], events: AsyncGenerator[tuple[int, Event], None], writer: Writer
+    first: tuple[int, Event], events: AsyncGenerator[tuple[int, Event], None], writer: Writer, path: str
 ) -> AsyncIterator[str]:
+    """Yield the lines of a stream, whose last one is an error if that ends it."""
     async with aclosing(events):
         for added in writer.add(first[1], first[0]):
             yield writer.line(added)
-        async for index, event in events:
-            for added in writer.add(event, index):
-                yield writer.line(added)
+        try:
+            async for index, event in events:
+                for added in writer.add(event, index):
+                    yield writer.line(added)
+        except LocalspecError as error:
+            yield writer.line(body_of(path, message_of(error)))
 
 
 async def _merged(

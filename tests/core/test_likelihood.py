@@ -9,10 +9,9 @@ from scipy.special import log_softmax
 
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode
-from localspec.core.likelihood import likelihoods
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.stop import OutputProcessor
-from localspec.core.types import Step
+from localspec.core.types import Likelihood, Logits, Step, Tokens
 from localspec.draft_length.fixed import Fixed
 from localspec.drafters.none import NoDraft
 from localspec.drafters.suffix.drafter import SuffixDraft
@@ -20,6 +19,10 @@ from localspec.engines.toy import Toy
 from localspec.verifiers.exact import Exact
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5]
+
+
+def likelihoods(logits: Logits, tokens: Tokens, count: int | None) -> list[Likelihood]:
+    return Sampler(Sampling(), alternatives=count).likelihoods(logits, tokens)
 
 
 def test_they_are_the_log_softmax_of_the_logits() -> None:

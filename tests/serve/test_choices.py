@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai import BadRequestError, OpenAI
+from openai import APIError, BadRequestError, OpenAI
 from serving import ASKED, GREEDY, said
 
 NEAR = 0.1  # logprobs of one token alone, and of one among several in a pass, differ by the engine's rounding
@@ -112,8 +112,11 @@ def test_several_prompts_are_continued(client: OpenAI) -> None:
     assert together.usage is not None
     assert together.usage.prompt_tokens == sum(each.usage.prompt_tokens for each in alone if each.usage)
     assert together.usage.completion_tokens == 4 * 8
+    too_long = ["Hi", "word " * 9000]
     with pytest.raises(BadRequestError, match="context"):
-        client.completions.create(prompt=["Hi", "word " * 9000], **options)
+        client.completions.create(prompt=too_long, **options)
+    with pytest.raises(APIError, match="context"):  # while the first one streams
+        list(client.completions.create(prompt=too_long, stream=True, **options))
     for field, value in (("best_of", 2), ("echo", True), ("prompt", [])):
         with pytest.raises(BadRequestError, match=field):
             client.completions.create(**{"prompt": "Hi"} | options | {field: value})

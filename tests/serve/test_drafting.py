@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,6 +61,9 @@ def test_a_stream_tells_the_source_of_each_part(client: OpenAI) -> None:
     assert set(sources) - {None} <= {"suffix", "recycle", "draft_model", "hybrid"}
     assert len(set(sources)) > 1
     last = chunks[-1].model_extra["localspec"]
+    usage = {"stream": True, "stream_options": {"include_usage": True}}
+    *_, counted = client.chat.completions.create(messages=LONG, **OPTIONS, **asked, **usage)
+    assert counted.model_extra["localspec"]["tokens"] == counted.usage.completion_tokens == last["tokens"]
     assert said_so_far == said(client, messages=LONG, max_tokens=150)
     assert last["tokens"] > 100
 
@@ -115,14 +119,20 @@ def test_a_wrong_expectation_changes_no_text(client: OpenAI) -> None:
     assert said(client, prediction=wrong) == said(client)
 
 
-def test_an_expectation_needs_a_drafter_that_copies(client: OpenAI, server: Server) -> None:
+@pytest.fixture
+def other(server: Server) -> Iterator[OpenAI]:
+    """A server with a drafter that takes no prediction."""
+    running = Server(server.localspec, "--draft", "ngram")
+    with OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as found:
+        yield found
+    assert running.stop() == 143
+
+
+def test_an_expectation_needs_a_drafter_that_copies(client: OpenAI, other: OpenAI) -> None:
     expected = {"type": "content", "content": "Paris"}
     with pytest.raises(BadRequestError, match="prediction"):
         said(client, prediction=expected, **drafting(draft="off"))
-    other = Server(server.localspec, "--draft", "ngram")
-    with OpenAI(base_url=f"{other.url}/v1", api_key="none", max_retries=0) as asks:
-        with pytest.raises(BadRequestError, match="`ngram` cannot copy"):
-            said(asks, prediction=expected)
-        _, stats = told(asks, **drafting(stats=True, draft_length="fixed:tokens=6"))
+    with pytest.raises(BadRequestError, match="`ngram` cannot copy"):
+        said(other, prediction=expected)
+    _, stats = told(other, **drafting(stats=True, draft_length="fixed:tokens=6"))
     assert stats["draft"] == "ngram"
-    assert other.stop() == 143

@@ -157,6 +157,13 @@ def test_a_field_that_is_not_supported_is_named(client: OpenAI, field: str, valu
         client.chat.completions.create(messages=ASKED, **GREEDY | {field: value})
 
 
+def test_models_that_write_text_make_no_embeddings(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError, match=f"`{MODEL}` makes no embeddings"):
+        client.embeddings.create(model=MODEL, input="Hi")
+    with pytest.raises(NotFoundError):
+        client.embeddings.create(model="no-such-model", input=["Hi"])
+
+
 def test_what_cannot_be_answered_is_refused(client: OpenAI) -> None:
     with pytest.raises(NotFoundError, match=MODEL):
         said(client, model="smollm2-13m")

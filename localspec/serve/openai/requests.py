@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
-from localspec.serve.fields import Drafting, Strict, given
+from localspec.serve.fields import Drafting, Strict, arguments_of, given, offered
 from localspec.serve.generation import Message, Request, ToolChoice
 
 MOST = 64  # prompts of a request
@@ -36,16 +35,6 @@ class Function(Strict):
 
     name: str
     arguments: str = "{}"
-
-    def parsed(self) -> dict[str, Any]:
-        """Return the arguments; raises BadValue for a text that is no JSON object."""
-        try:
-            found = json.loads(self.arguments or "{}")
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise BadValue(f"The arguments of a call of `{self.name}` are no JSON object", None)
-        return found
 
 
 class ToolCall(Strict):
@@ -81,7 +70,7 @@ class ChatMessage(Strict):
                     "type": "function",
                     "function": {
                         "name": call.function.name,
-                        "arguments": call.function.parsed(),
+                        "arguments": arguments_of(call.function.name, call.function.arguments),
                     },
                 }
                 for call in self.tool_calls
@@ -242,17 +231,10 @@ class ChatCompletion(Sampled):
         if self.top_logprobs is not None and not self.logprobs:
             raise BadValue("`top_logprobs` needs `logprobs`", "Set `logprobs` to true")
         tools = [tool.plain() for tool in self.tools or ()]
-        choice: ToolChoice = "auto"
         if isinstance(self.tool_choice, NamedTool):
-            name = self.tool_choice.function.name
-            tools = [tool for tool in tools if tool["function"]["name"] == name]
-            if not tools:
-                raise BadValue(f"`tool_choice` names `{name}`, which is not in `tools`", None)
-            choice = "required"
-        elif self.tool_choice is not None:
-            choice = self.tool_choice
-        if choice == "required" and not tools:
-            raise BadValue("`tool_choice` is `required`, and `tools` is empty", None)
+            tools, choice = offered(tools, "required", self.tool_choice.function.name)
+        else:
+            tools, choice = offered(tools, self.tool_choice or "auto")
         constraint = self.response_format.grammar() if self.response_format else None
         if constraint and tools and choice != "none":
             raise BadValue("`response_format` and `tools` exclude each other", "Leave one of them out")
@@ -272,6 +254,7 @@ class Completion(Sampled):
     """The body of `/v1/completions`."""
 
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST)]
+    suffix: str | None = None
     logprobs: int | None = Field(default=None, ge=0, le=5)
 
     def requests(self) -> list[Request]:
@@ -282,6 +265,16 @@ class Completion(Sampled):
             request
             for prompt in prompts
             for request in self._several(
-                self._request(text=prompt, max_tokens=limit, alternatives=self.logprobs)
+                self._request(text=prompt, behind=self.suffix, max_tokens=limit, alternatives=self.logprobs)
             )
         ]
+
+
+class Embeddings(Strict):
+    """The body of `/v1/embeddings`."""
+
+    model: str
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    user: str | None = None

@@ -128,7 +128,8 @@ class ChatWriter:
             return []
         chunks: list[Any] = [self._chunk([choice]) | _drafted(event)]
         if isinstance(event, End) and all(each.end for each in self._choices):
-            chunks += [self._chunk([]) | {"usage": self._usage()}] if self._with_usage else []
+            if self._with_usage:
+                chunks.append(self._chunk([]) | {"usage": self._usage()} | _drafted(event))
             chunks.append(DONE)
         return chunks
 
@@ -184,5 +185,6 @@ def usage_of(ends: Sequence[End], each: int = 1) -> dict[str, Any]:
         "completion_tokens_details": {
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": sum(end.answer.stats.drafted for end in ends) - accepted,
+            "reasoning_tokens": sum(end.reasoning_tokens for end in ends),
         },
     }

@@ -7,8 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from localspec.errors import UnsupportedModel
 from localspec.library import Library
-from localspec.serve.openai.requests import ChatCompletion, Completion
+from localspec.serve.openai.requests import ChatCompletion, Completion, Embeddings
 from localspec.serve.openai.responses import ChatWriter, CompletionWriter
 from localspec.serve.pool import Pool, known
 from localspec.serve.respond import respond
@@ -41,6 +42,11 @@ def routes(pool: Pool, library: Library) -> APIRouter:
             body.model, answers=len(requests), each=body.each, with_usage=body.with_usage
         )
         return await respond(served, requests, client, writer, streams=body.stream)
+
+    @router.post("/embeddings")
+    async def embeddings(body: Embeddings) -> None:
+        name = known(pool, library, body.model)
+        raise UnsupportedModel(f"`{name}` makes no embeddings", "The models of the library write text")
 
     return router
 
