@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.responses import Response
@@ -21,6 +21,7 @@ from localspec.serve.pool import Pool
 from localspec.serve.responses.routes import routes as responses_routes
 from localspec.serve.web.routes import routes as web_routes
 
+APIS = (anthropic_routes, ollama_routes, openai_routes, responses_routes)
 LOOK = 5.0  # seconds between two looks for idle models
 
 
@@ -38,23 +39,11 @@ def create(
     key that requests must have, None for none; `log` takes a line for each request.
     """
     counts = Counts(pool)
-
-    async def drop_idle() -> None:
-        while True:
-            await asyncio.sleep(LOOK)
-            pool.drop_idle()
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        dropping = asyncio.create_task(drop_idle())
-        yield
-        dropping.cancel()
-        pool.close()
-
-    app = FastAPI(title="localspec", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="localspec", openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan(pool)
+    )
     app.add_middleware(Guard, hosts=hosts, key=key)
-    every = (anthropic_routes, ollama_routes, openai_routes, responses_routes)
-    routers = [routes(pool, library) for routes in every]
+    routers = [routes(pool, library) for routes in APIS]
     for router in (*routers, web_routes()):
         app.include_router(router)
     paths = {str(getattr(route, "path", "")) for router in routers for route in router.routes}
@@ -70,3 +59,21 @@ def create(
         return Response(counts.page(), media_type=MEDIA_TYPE)
 
     return app
+
+
+def _lifespan(pool: Pool) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return what runs beside the application: idle models leave, and at its end all do."""
+
+    async def drop_idle() -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            pool.drop_idle()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        dropping = asyncio.create_task(drop_idle())
+        yield
+        dropping.cancel()
+        pool.close()
+
+    return lifespan

@@ -241,6 +241,14 @@ def test_guesses_have_the_colour_of_their_source(visit: Open) -> None:
 
 def test_guesses_of_a_real_answer_are_told(visit: Open) -> None:
     page = ready(visit())
+
+    def longer(route: Route) -> None:
+        body = json.loads(route.request.post_data or "{}")
+        if body["localspec"]["draft"] == "auto":  # which would guess only where that pays on this machine
+            body["localspec"]["draft_length"] = "fixed:tokens=6"
+        route.continue_(post_data=json.dumps(body))
+
+    page.route(COMPLETIONS, longer)
     settings(page, temperature="0")
     send(page, "Repeat this sentence three times: the quick brown fox jumps over the lazy dog.")
     complete(page)
