@@ -9,6 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+# What Claude Code and Codex leave out, because it means nothing to a local model.
+CLAUDE_PLAIN = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
+    "CLAUDE_CODE_EFFORT_LEVEL": "unset",
+    "MAX_THINKING_TOKENS": "0",
+}
+CODEX_PLAIN = ("features.multi_agent=false", 'web_search="disabled"')
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The server and the model that a tool is to use; `context` is in tokens."""
@@ -56,7 +66,7 @@ def claude(asked: Asked) -> Setup:
             "ANTHROPIC_AUTH_TOKEN": asked.key,
             "ANTHROPIC_API_KEY": "",
             **dict.fromkeys(["ANTHROPIC_MODEL", *models], asked.model),
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            **CLAUDE_PLAIN,
         },
     )
 
@@ -70,7 +80,7 @@ def codex(asked: Asked) -> Setup:
         "wire_api": "responses",
     }
     table = ", ".join(f"{name} = {json.dumps(value)}" for name, value in provider.items())
-    flags = ('model_provider="localspec"', f"model_providers.localspec={{{table}}}")
+    flags = ('model_provider="localspec"', f"model_providers.localspec={{{table}}}", *CODEX_PLAIN)
     arguments = ("--model", asked.model, *(word for flag in flags for word in ("-c", flag)))
     return Setup("codex", {"OPENAI_API_KEY": asked.key}, arguments)
 
