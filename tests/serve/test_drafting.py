@@ -82,6 +82,7 @@ def test_a_completion_tells_it_too(client: OpenAI) -> None:
     [
         ({"draft": "ngram"}, "ngram.*`auto` or `off`"),
         ({"draft_length": "nonsense"}, "nonsense"),
+        ({"draft_length": ""}, "draft-length"),
         ({"draft_length": "fixed:tokens=999"}, "tokens"),
         ({"draft": "off", "draft_length": "adaptive"}, "draft_length"),
         ({"stats": "yes"}, "stats"),
