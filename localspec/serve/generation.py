@@ -65,11 +65,14 @@ class Request:
         """
         if self.draft not in (AUTO, OFF):
             raise BadValue(f"`draft` is `{printable(self.draft)}`", f"A request takes `{AUTO}` or `{OFF}`")
-        if self.draft == OFF and (self.draft_length or self.prediction):
-            idle = "draft_length" if self.draft_length else "prediction"
-            raise BadValue(f"`draft` is `{OFF}`, so `{idle}` does nothing", "Leave one of them out")
+        idle = {"draft_length": self.draft_length is not None, "prediction": bool(self.prediction)}
+        if self.draft == OFF and any(idle.values()):
+            name = next(name for name, given in idle.items() if given)
+            raise BadValue(f"`draft` is `{OFF}`, so `{name}` does nothing", "Leave one of them out")
         spec = NOTHING if self.draft == OFF else self.draft_length
-        policy: DraftLengthPolicy | None = plugins.parse("draft_length", spec).make() if spec else None
+        policy: DraftLengthPolicy | None = (
+            None if spec is None else plugins.parse("draft_length", spec).make()
+        )
         return policy
 
 
@@ -111,8 +114,7 @@ Event = Begin | Text | Call | End
 def generate(runtime: Runtime, request: Request) -> Generator[Event, None, None]:
     """Yield the answer to a request; closing the iterator interrupts it.
 
-    Raises the errors of `Runtime.answer`, and BadValue for tools without a chat template, or a text to fill
-    in that the model cannot.
+    Raises the errors of `Runtime.answer`, and those of `prompt_of`.
     """
     tool_format = _tool_format(runtime, request)
     prompt = prompt_of(runtime, request)

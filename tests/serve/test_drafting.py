@@ -82,6 +82,7 @@ def test_a_completion_tells_it_too(client: OpenAI) -> None:
     [
         ({"draft": "ngram"}, "ngram.*`auto` or `off`"),
         ({"draft_length": "nonsense"}, "nonsense"),
+        ({"draft_length": ""}, "draft-length"),
         ({"draft_length": "fixed:tokens=999"}, "tokens"),
         ({"draft": "off", "draft_length": "adaptive"}, "draft_length"),
         ({"stats": "yes"}, "stats"),
@@ -95,37 +96,39 @@ def test_a_draft_that_a_request_cannot_choose_is_refused(
         said(client, **drafting(**asked))
 
 
+@pytest.fixture(scope="module")
+def other(server: Server) -> Iterator[OpenAI]:
+    """A server with a drafter that takes no prediction, and what it answers is new to the other one."""
+    running = Server(server.localspec, "--draft", "ngram")
+    with OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as found:
+        yield found
+    assert running.stop() == 143
+
+
 @pytest.mark.parametrize("parts", [False, True])
-def test_the_expected_text_takes_few_passes(client: OpenAI, parts: bool) -> None:
+def test_the_expected_text_takes_few_passes(client: OpenAI, other: OpenAI, parts: bool) -> None:
     question = [{"role": "user", "content": f"Tell me a story about a fox{' and a crow' * parts}."}]
-    text, _ = told(client, question)
+    text, _ = told(other, question)
     content: Any = (
         [{"type": "text", "text": text[:50]}, {"type": "text", "text": text[50:]}] if parts else text
     )
-    asked = drafting(stats=True, draft_length="fixed:tokens=16")
-    again = client.chat.completions.create(
-        messages=question, prediction={"type": "content", "content": content}, **OPTIONS, **asked
+    found = client.chat.completions.create(
+        messages=question,
+        prediction={"type": "content", "content": content},
+        **OPTIONS,
+        **drafting(stats=True),
     )
-    assert again.choices[0].message.content == text
-    assert again.model_extra is not None
-    assert again.model_extra["localspec"]["tokens_per_pass"] > 5
-    assert again.usage is not None
-    assert again.usage.completion_tokens_details is not None
-    assert (again.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 100
+    assert found.choices[0].message.content == text
+    assert found.model_extra is not None
+    assert found.model_extra["localspec"]["tokens_per_pass"] > 4
+    assert found.usage is not None
+    assert found.usage.completion_tokens_details is not None
+    assert (found.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 100
 
 
 def test_a_wrong_expectation_changes_no_text(client: OpenAI) -> None:
     wrong = {"type": "content", "content": "The capital of France is a secret. <|im_end|> Nobody knows it."}
     assert said(client, prediction=wrong) == said(client)
-
-
-@pytest.fixture
-def other(server: Server) -> Iterator[OpenAI]:
-    """A server with a drafter that takes no prediction."""
-    running = Server(server.localspec, "--draft", "ngram")
-    with OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as found:
-        yield found
-    assert running.stop() == 143
 
 
 def test_an_expectation_needs_a_drafter_that_copies(client: OpenAI, other: OpenAI) -> None:
