@@ -205,3 +205,10 @@ def test_calls_and_reasoning_belong_to_one_turn() -> None:
     assert [len(message.get("tool_calls", ())) for message in messages] == [0, 2, 0, 1]
     assert [message.get("reasoning_content") for message in messages] == [None, "Hm", None, "Hm"]
     assert messages[2]["content"] == "2"
+
+
+def test_what_codex_sends_changes_nothing(client: OpenAI) -> None:
+    more = {"reasoning": {"summary": "auto"}, "extra_body": {"client_metadata": {"turn_id": "1"}}}
+    assert text_of(client, **more, include=["reasoning.encrypted_content"]) == text_of(client)
+    with pytest.raises(BadRequestError, match="effort"):
+        text_of(client, reasoning={"effort": "high"})

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-
 # What Claude Code and Codex leave out, because it means nothing to a local model.
 CLAUDE_PLAIN = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

@@ -81,6 +81,12 @@ class TextOptions(Strict):
     format: TextFormat = Field(default_factory=lambda: TextFormat(type="text"))
 
 
+class Reasoning(Strict):
+    """What to tell of the reasoning: all of it is told anyway. How much a model reasons is its own affair."""
+
+    summary: Literal["auto"] | None = None
+
+
 class CreateResponse(Strict):
     """The body of `/v1/responses`."""
 
@@ -100,7 +106,9 @@ class CreateResponse(Strict):
     background: Unkept = None
     truncation: Literal["disabled"] | None = None
     include: list[Literal["reasoning.encrypted_content"]] | None = None  # reasoning comes as text
+    reasoning: Reasoning | None = None
     metadata: dict[str, str] | None = None
+    client_metadata: dict[str, Any] | None = None  # Codex tells itself which turn it is
     prompt_cache_key: str | None = None  # the KV cache keeps all prompts anyway
     user: str | None = None  # names the client's user; nothing depends on it
     safety_identifier: str | None = None  # the same
