@@ -50,11 +50,16 @@ def test_a_request_goes_without_a_draft(client: OpenAI) -> None:
 def test_a_stream_tells_the_source_of_each_part(client: OpenAI) -> None:
     asked = drafting(stats=True, draft_length="fixed:tokens=6")
     chunks = list(client.chat.completions.create(stream=True, messages=LONG, **OPTIONS, **asked))
-    said_so_far, sources = "", []
+    said_so_far, sources, counted = "", [], 0
     for chunk in chunks[:-1]:
         text = chunk.choices[0].delta.content or ""
         parts = (chunk.model_extra or {}).get("localspec", {}).get("parts", [])
         assert "".join(part for part, _ in parts) == text
+        if text:
+            speed = (chunk.model_extra or {})["localspec"]
+            assert speed["tokens"] > counted
+            assert {"tokens_per_second", "estimated_speedup"} < speed.keys()
+            counted = speed["tokens"]
         said_so_far += text
         sources += [source for _, source in parts]
     assert None in sources
