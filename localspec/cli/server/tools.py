@@ -1,4 +1,4 @@
-"""What editors and agents need in order to ask a server: variables, flags, or the content of a file."""
+"""The needs of editors and agents that ask a server: variables, flags, or the content of a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# What Claude Code and Codex leave out, because it means nothing to a local model.
+# Claude Code and Codex leave these out: they mean nothing to a local model.
 CLAUDE_PLAIN = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",

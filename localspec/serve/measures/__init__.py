@@ -1,1 +1,1 @@
-"""What a server has done: counts for Prometheus, and a line for each request."""
+"""The numbers of a server: counts for Prometheus, and a line for each request."""

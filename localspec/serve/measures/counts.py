@@ -1,4 +1,4 @@
-"""What a server has counted, as Prometheus reads it."""
+"""The counts of a server, as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Counts:
 
 
 class _Now(Collector):
-    """What is measured when somebody asks."""
+    """The gauges, measured when somebody asks."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool, self._process = pool, psutil.Process()

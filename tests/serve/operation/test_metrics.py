@@ -1,4 +1,4 @@
-"""What a server counts, and the lines of its log."""
+"""The counts of a server, and the lines of its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// What the browser keeps: conversations and settings. Each conversation has a key of its own.
+// Conversations and settings, which the browser keeps. Each conversation has a key of its own.
 
 const LIST = 'localspec.conversations';
 const SETTINGS = 'localspec.settings';
