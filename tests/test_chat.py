@@ -245,7 +245,7 @@ def answers(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, parts: list[str])
     """Have the model write these parts, each as text of its own: a mark among them is that token."""
     tokens = [token for part in parts for token in runtime.tokenizer.encode(part).ids]
 
-    def written(prompt: list[int], sampler: Any, processor: OutputProcessor) -> Iterator[Step]:
+    def written(prompt: list[int], sampler: Any, processor: OutputProcessor, *_: Any) -> Iterator[Step]:
         for token in [*tokens, runtime.model.stop_tokens()[0]]:
             found = processor.process([token])
             yield Step(found.tokens, 0, 0, 0.0, 0.0, found.text, found.finish, marks=found.marks)

@@ -8,7 +8,8 @@ from typing import Any
 
 from localspec.agent.events import TextEvent, WaitingEvent
 from localspec.agent.partial_call import call_so_far
-from localspec.output.reasoning import OutputPiece, ReasoningParser, ThoughtMarks
+from localspec.output.answer_parser import AnswerParser, Part
+from localspec.output.reasoning import ReasoningParser, ThoughtMarks
 from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
 
@@ -20,6 +21,17 @@ class Turn:
     text: str = ""
     reasoning: str = ""
     calls: list[Call] = field(default_factory=list)
+
+    def add(self, part: Part) -> Iterator[TextEvent]:
+        """Add a part of the answer; yield its text."""
+        if isinstance(part, Call):
+            self.calls.append(part)
+            return
+        if part.is_reasoning:
+            self.reasoning += part.text
+        else:
+            self.text += part.text
+        yield TextEvent(part.text, part.is_reasoning)
 
     def message(self) -> dict[str, Any]:
         """Return the answer as a message for chat templates."""
@@ -52,32 +64,14 @@ def parse_turn(
 
     A piece is a step's text and the places of its marks.
     """
-    reasoning_parser, call_parser = ReasoningParser(inside, marks), tool_format.parser()
+    parser = AnswerParser(ReasoningParser(inside, marks), tool_format.parser())
     pending = ""  # the text that nothing was shown of
-
-    def add_parsed(parsed: Sequence[str | Call]) -> Iterator[TextEvent]:
-        for part in parsed:
-            if isinstance(part, Call):
-                turn.calls.append(part)
-            else:
-                turn.text += part
-                yield TextEvent(part)
-
-    def add(parts: Sequence[OutputPiece]) -> Iterator[TextEvent]:
-        for part in parts:
-            if part.is_reasoning:
-                turn.reasoning += part.text
-                yield TextEvent(part.text, is_reasoning=True)
-            else:
-                yield from add_parsed(call_parser.push(part.text))
-
     for piece, places in pieces:
-        pending, calls = pending + piece, len(turn.calls)
-        for event in add(reasoning_parser.push(piece, places)):
+        pending += piece
+        for part in parser.push(piece, places):
             pending = ""
-            yield event
-        pending = "" if len(turn.calls) > calls else pending
+            yield from turn.add(part)
         if pending:
             yield WaitingEvent(len(pending), call_so_far(pending))
-    yield from add(reasoning_parser.end())
-    yield from add_parsed(call_parser.end())
+    for part in parser.end():
+        yield from turn.add(part)

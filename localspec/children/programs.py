@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 
@@ -42,6 +42,20 @@ def start(command: Sequence[str], **options: Any) -> Any:
     On Windows, which has no guard, that raises OSError.
     """
     return subprocess.Popen(guarded(command), start_new_session=True, **options)
+
+
+def become(command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Be another program from here on: it has this process's terminal and signals, and its exit code is ours.
+
+    Raises OSError for an unknown program. Windows knows no such thing: the program runs until its end.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    if os.name != "posix":
+        sys.exit(subprocess.run(list(command), env=dict(env), check=False).returncode)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect not to
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(command[0], list(command), dict(env))
 
 
 def run(

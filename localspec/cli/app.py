@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from localspec.cli import config, console, options, serve
+from localspec.cli import config, console, options
 from localspec.cli.agent import command as agent
 from localspec.cli.chat import command as chat
 from localspec.cli.drafts import build, prune_draft, quantize
 from localspec.cli.machine import bench, devices, doctor, parts, tune
 from localspec.cli.models import clean, export, import_model, listing, pull, remove, search, show, verify
+from localspec.cli.server import launch, ps, serve, stop
 from localspec.errors import LocalspecError, UsageError
 
 app = typer.Typer(
@@ -36,15 +37,18 @@ COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {
     "doctor": (doctor, doctor.doctor),
     "export": (export, export.export),
     "import": (import_model, import_model.import_model),
+    "launch": (launch, launch.launch),
     "list": (listing, listing.listing),
     "parts": (parts, parts.parts),
     "prune-draft": (prune_draft, prune_draft.prune_draft),
+    "ps": (ps, ps.ps),
     "pull": (pull, pull.pull),
     "quantize": (quantize, quantize.quantize),
     "rm": (remove, remove.remove),
     "search": (search, search.search),
     "serve": (serve, serve.serve),
     "show": (show, show.show),
+    "stop": (stop, stop.stop),
     "tune": (tune, tune.tune),
     "verify": (verify, verify.verify),
 }

@@ -42,6 +42,7 @@ NOT_SETTABLE = {
     "compare",
     "transcript",
     "dir",
+    "run",
 }
 
 ALIASES = {"run": "chat", "ls": "list"}  # hidden commands, with the settings of another

@@ -207,6 +207,20 @@ class Drafter(ABC):
         """End the answer."""
 
 
+class ExpectingDrafter(Drafter):
+    """A drafter that copies from a text which the next answer is expected to be.
+
+    An optional extra, asked for by type.
+    """
+
+    @abstractmethod
+    def expect(self, prompt: Tokens, answer: Tokens) -> None:
+        """Take in the expected `answer` to `prompt`, before the answer begins.
+
+        Afterwards it is an earlier text like any other.
+        """
+
+
 class CopyWalk(Protocol):
     """A position in the texts that a CopyingDrafter has seen."""
 
@@ -214,7 +228,7 @@ class CopyWalk(Protocol):
         """Advance by `token`; `copied` tells whether it is the guess made at this position."""
 
 
-class CopyingDrafter(Drafter):
+class CopyingDrafter(ExpectingDrafter):
     """A drafter that copies from earlier texts, and lets another drafter mix its guesses between the copies.
 
     An optional extra, asked for by type.

@@ -62,10 +62,12 @@ def _step(
     logits = target.read(whole, len(guesses) + 1)
     read, company = perf_counter(), target.session.company
     verdict = verifier.verify(text, guesses, logits, sampler)
+    run = [*(guess.token for guess in guesses[: verdict.accepted]), verdict.token]
+    likely = sampler.likelihoods(logits, run)
     verified = perf_counter()
     drafter.observe(whole, logits, verdict)
     observed = perf_counter()
-    output = processor.process([*(guess.token for guess in guesses[: verdict.accepted]), verdict.token])
+    output = processor.process(run)
     return Step(
         tokens=output.tokens,
         drafted=len(guesses),
@@ -79,6 +81,7 @@ def _step(
         proposals=tuple(draft.proposals),
         marks=output.marks,
         company=company,
+        likelihoods=tuple(likely[: len(output.tokens)]),
     )
 
 

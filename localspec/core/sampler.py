@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.types import Distribution, Guess, Row, Tokens, shared_prefix
+from localspec.core.types import Distribution, Guess, Likelihood, Logits, Row, Tokens, shared_prefix
 from localspec.errors import BadValue, ModelError
 
 SHARES = (1e-2, 1e-4)  # of the highest weight: thresholds to try for a nucleus
@@ -58,6 +58,10 @@ class Sampling:
         self._require("repetition_penalty", 0.01, 100)
         self._require("presence_penalty", -100, 100)
         self._require("frequency_penalty", -100, 100)
+        if not all(-100 <= bias <= 100 for bias in self.logit_bias.values()):
+            raise BadValue(
+                "`logit-bias` has a bias that is out of range", "It takes numbers from -100 to 100"
+            )
 
     def _require(self, name: str, least: float, most: float) -> None:
         value: Any = getattr(self, name)
@@ -86,7 +90,8 @@ class Sampler:
     uncoupled one, for rejection sampling, draws afresh each time.
 
     `answer_from` is the position of the first answered token. A `constraint` holds for the target's tokens
-    and for those of drafts alike, position by position.
+    and for those of drafts alike, position by position. `alternatives` is how many of the likeliest tokens
+    the steps tell beside each token of the answer, with their log-probabilities; None tells nothing.
     """
 
     def __init__(
@@ -97,8 +102,10 @@ class Sampler:
         answer_from: int = 0,
         coupled: bool = True,
         constraint: Constraint | None = None,
+        alternatives: int | None = None,
     ) -> None:
         self.sampling = sampling
+        self.alternatives = alternatives
         self._constraint = constraint
         self._from = answer_from
         self.coupled = coupled
@@ -195,6 +202,14 @@ class Sampler:
             tokens, counts = self._answer.of(before, len(row))
             row[tokens] -= settings.presence_penalty + settings.frequency_penalty * counts
 
+    def likelihoods(self, logits: Logits, tokens: Tokens) -> list[Likelihood]:
+        """Return the likelihood of each of `tokens` by the target's own logits, none if not asked."""
+        if self.alternatives is None:
+            return []
+        return [
+            _likelihood(row, token, self.alternatives) for row, token in zip(logits, tokens, strict=False)
+        ]
+
     def coupled_draw(self, distribution: Distribution, position: int) -> int:
         """Draw a token with the noise of `position`: argmin of Exponential(1) / p, an exponential race."""
         with np.errstate(divide="ignore"):
@@ -267,6 +282,16 @@ def top(row: Row, count: int) -> NDArray[np.int64]:
         tokens = np.arange(len(row))
     order = np.argsort(-row[tokens], kind="stable")[:count]
     return np.sort(tokens[order])
+
+
+def _likelihood(row: Row, token: int, count: int) -> Likelihood:
+    """Return the log-probability of a token by a softmax of `row` [vocab], and the `count` highest."""
+    highest = row.max()
+    if not np.isfinite(highest):  # the highest share the whole probability
+        row, highest = np.where(row == highest, np.float32(0), np.float32(-np.inf)), np.float32(0)
+    total = float(highest) + float(np.log(_partition(row, highest)))
+    best = sorted(top(row, count).tolist(), key=lambda each: -row[each]) if count else []
+    return Likelihood(float(row[token]) - total, tuple((each, float(row[each]) - total) for each in best))
 
 
 def _floor(weights: Row, needed: np.float64) -> float:

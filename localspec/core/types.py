@@ -94,6 +94,13 @@ class Company(NamedTuple):
     waited: float = 0.0
 
 
+class Likelihood(NamedTuple):
+    """The log-probability of a token of the answer, and the likeliest tokens in its place, best first."""
+
+    logprob: float
+    best: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One target pass: the tokens it added to the answer, and what it cost.
@@ -103,6 +110,7 @@ class Step:
     seconds of each; `draft_seconds` is all time spent on drafting. `proposals` are the candidates of the
     step in order. `marks` are the places in the answer's whole text where its tokens that are marks begin.
     `company` are the other texts in the pass; `target_seconds` is without the time it waited for them.
+    `likelihoods` are those of the tokens, if the sampler asks for them.
     """
 
     tokens: tuple[int, ...]
@@ -117,6 +125,7 @@ class Step:
     proposals: tuple[Proposal, ...] = ()
     marks: tuple[int, ...] = ()
     company: Company = Company()
+    likelihoods: tuple[Likelihood, ...] = ()
 
 
 def shared_prefix(left: Tokens, right: Tokens) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated
 
 from localspec import plugins
-from localspec.core.contracts import CopyingDrafter, CopyWalk, Drafter, DraftModel
+from localspec.core.contracts import CopyingDrafter, CopyWalk, Drafter, DraftModel, ExpectingDrafter
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.types import Candidate, Guess, LazyGuess, Logits, Tokens, Verdict
@@ -16,7 +16,7 @@ from localspec.plugins import Option
 SUFFIX, MODEL, RECYCLE = "suffix", "draft_model", "recycle"  # sources of guesses, named as their parts
 
 
-class HybridDraft(Drafter):
+class HybridDraft(ExpectingDrafter):
     """Offers at each position a draft model's guess, and instead of it a copy or a recycled token.
 
     Without a model, or where its guess is declined, the more confident of two retrieved tokens follows: what
@@ -50,6 +50,10 @@ class HybridDraft(Drafter):
     def note(self) -> str | None:
         """Why the store is not used or was started anew, or None."""
         return self._suffix.note
+
+    def expect(self, prompt: Tokens, answer: Tokens) -> None:
+        """Let `suffix` copy from the expected answer to a prompt."""
+        self._suffix.expect(prompt, answer)
 
     def begin(self, prompt: Tokens) -> None:
         """Start an answer."""

@@ -14,6 +14,7 @@ from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
 from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, open_folder
+from localspec.formats.tokenizer.infill import InfillMarks
 from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, flag, number, whole
 from localspec.library.manifest import Manifest
 
@@ -131,6 +132,28 @@ class StoredModel:
         """
         _check_characters(text)
         return list(self.tokenizer().encode(text, add_special_tokens=True).ids)
+
+    def encode_infill(self, before: str, behind: str) -> list[int]:
+        """Return the prompt for the text between two others, in which the text of special tokens stays text.
+
+        Raises UnsupportedModel for a model that cannot fill in text, and PromptError as `encode` does.
+        """
+        _check_characters(before, behind)
+        marks, tokenizer, encoder = self.infill_marks, self.tokenizer(), self._conversation_encoder
+        if marks is None:
+            raise UnsupportedModel(
+                f"`{self.name}` cannot fill in text: its tokenizer has no tokens for it",
+                "Choose a model such as `qwen2.5-coder-0.5b`",
+            )
+        prompt = self.first_tokens()
+        for mark, text in ((marks.before, before), (marks.behind, behind), (marks.answer, "")):
+            prompt += [tokenizer.token_to_id(mark), *encoder.plain(text, mark)]
+        return prompt
+
+    @cached_property
+    def infill_marks(self) -> InfillMarks | None:
+        """The tokens with which the model fills in text, None if it cannot."""
+        return InfillMarks.of(self.tokenizer())
 
     @cached_property
     def _conversation_encoder(self) -> ConversationEncoder:

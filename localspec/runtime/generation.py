@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel
+from localspec.core.contracts import DraftModel, ExpectingDrafter
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode, run_decoding
 from localspec.core.sampler import Sampler, Sampling
@@ -25,7 +25,7 @@ from localspec.output.grammar import Grammar, grammar_tokenizer
 from localspec.output.reasoning import ThoughtMarks
 from localspec.output.repetition import Repetition
 from localspec.runtime.answer import Answer
-from localspec.runtime.choice import OFF_PART, Choice
+from localspec.runtime.choice import OFF, OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
 from localspec.runtime.resolution import Resolution, resolve
 from localspec.runtime.shared_passes import SharedEngine, shared_engines
@@ -246,37 +246,77 @@ class Runtime:
         special: bool = False,
         marks: Mapping[int, str] | None = None,
         loop_guard: bool = False,
+        stop_tokens: Collection[int] = (),
+        alternatives: int | None = None,
+        draft_length: DraftLengthPolicy | None = None,
+        prediction: Tokens = (),
     ) -> tuple[Answer, Generator[Step, None, None]]:
         """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
         A `grammar` (output/grammar.py) constrains the answer; `special` shows special tokens in its text.
         Tokens that are `marks` (with their texts) are shown too, and the steps tell their places. With a
         `loop_guard` an answer that repeats one passage without end (output/repetition.py) is ended.
+        `stop_tokens` end it beside the model's own. The steps have likelihoods with so many `alternatives`.
+        A `draft_length` decides instead of the runtime's own; what it learns is not kept. The drafter copies
+        from a `prediction`, the text that the answer is expected to be.
         Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and
         ContextFull for a prompt that leaves no room for an answer.
         """
-        if "" in stop:
-            raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")
+        self._check_asked(sampling, stop, alternatives, prediction)
         prompt = self._checked(prompt)
         left = self.engine.context - len(prompt)
         limit = left if max_tokens is None else min(max_tokens, left)
-        processor = OutputProcessor(
-            TextStream(self.tokenizer, shown=special or tuple((marks or {}).values())),
-            stop_tokens=self.model.stop_tokens(),
-            stop=stop,
-            marks=marks,
-            repeats=Repetition(self._is_number).add if loop_guard else None,
-            max_new_tokens=limit,
-        )
+        processor = self._processor(stop, stop_tokens, special, marks, loop_guard, limit)
         sampler = Sampler(
             sampling,
             seed=int.from_bytes(os.urandom(7)) if seed is None else seed,
             answer_from=len(prompt),
             coupled=self.verifier.coupled,
             constraint=self._constraint(grammar) if grammar else None,
+            alternatives=alternatives,
         )
         answer = Answer(prompt_tokens=len(prompt))
-        return answer, self._steps(answer, prompt, sampler, processor, to_the_end=limit == left)
+        policy = self.draft_length if draft_length is None or self._off_reason else draft_length
+        steps = self._decode(prompt, sampler, processor, policy, prediction[: self.engine.context])
+        return answer, self._steps(answer, prompt, policy, steps, to_the_end=limit == left)
+
+    def _check_asked(
+        self, sampling: Sampling, stop: Sequence[str], alternatives: int | None, prediction: Tokens
+    ) -> None:
+        """Raise BadValue for what the model or its parts cannot do."""
+        if "" in stop:
+            raise BadValue("`stop` is empty", "Give the text to stop at, or leave it out")
+        if (token := max(sampling.logit_bias, default=0)) >= self.engine.vocab:
+            raise BadValue(
+                f"`logit_bias` names token {token}, and `{self.model.name}` has {self.engine.vocab} tokens",
+                None,
+            )
+        if self.decoding_spec and alternatives is not None:
+            raise BadValue(f"`{self.decoding_spec.name}` tells no `logprobs`", "Leave one of them out")
+        if prediction and not isinstance(self.drafter, ExpectingDrafter):
+            drafter = OFF if self._off_reason else self.draft_spec
+            raise BadValue(
+                f"The drafter `{drafter}` cannot copy from a `prediction`",
+                "Use `hybrid` or `suffix`, or leave the prediction out",
+            )
+
+    def _processor(
+        self,
+        stop: Sequence[str],
+        stop_tokens: Collection[int],
+        special: bool,
+        marks: Mapping[int, str] | None,
+        loop_guard: bool,
+        limit: int,
+    ) -> OutputProcessor:
+        return OutputProcessor(
+            TextStream(self.tokenizer, shown=special or tuple((marks or {}).values())),
+            stop_tokens={*self.model.stop_tokens(), *stop_tokens},
+            stop=stop,
+            marks=marks,
+            repeats=Repetition(self._is_number).add if loop_guard else None,
+            max_new_tokens=limit,
+        )
 
     def _checked(self, prompt: Tokens) -> list[int]:
         """Return a prompt that the model can read; raises the errors of `answer`."""
@@ -304,8 +344,8 @@ class Runtime:
         self,
         answer: Answer,
         prompt: list[int],
-        sampler: Sampler,
-        processor: OutputProcessor,
+        policy: DraftLengthPolicy,
+        decoded: Generator[Step, None, None],
         *,
         to_the_end: bool,
     ) -> Generator[Step, None, None]:
@@ -313,7 +353,7 @@ class Runtime:
         chunk_seconds, resumed = 0.0, perf_counter()
         try:
             chunk_seconds = self._read_prompt(answer, prompt)
-            with closing(self._decode(prompt, sampler, processor)) as steps:
+            with closing(decoded) as steps:
                 for last in steps:
                     answer.stats.add(last)
                     answer.token_ids += last.tokens
@@ -332,8 +372,8 @@ class Runtime:
                 if isinstance(engine, SharedEngine):
                     engine.leave()
             answer.context_full = to_the_end and answer.finish_reason == "length"
-            answer.off_reason, answer.gains = self._why_off(answer), self.draft_length.gains
-            if learned := self.draft_length.state():
+            answer.off_reason, answer.gains = self._why_off(answer, policy), policy.gains
+            if policy is self.draft_length and (learned := policy.state()):
                 probes.add(self._policy_key, **learned)
             self.prompt_cache.keep(self.target, chunk_seconds)
 
@@ -348,15 +388,23 @@ class Runtime:
         return (perf_counter() - restored) / max(unread, 1) * self.target.chunk
 
     def _decode(
-        self, prompt: list[int], sampler: Sampler, processor: OutputProcessor
+        self,
+        prompt: list[int],
+        sampler: Sampler,
+        processor: OutputProcessor,
+        policy: DraftLengthPolicy,
+        prediction: Tokens,
     ) -> Generator[Step, None, None]:
         if self.decoding:
-            return run_decoding(prompt, self.decoding, processor)
-        return decode(prompt, self.target, self.drafter, self.draft_length, self.verifier, sampler, processor)
+            yield from run_decoding(prompt, self.decoding, processor)
+            return
+        if prediction and isinstance(self.drafter, ExpectingDrafter):
+            self.drafter.expect(prompt, prediction)
+        yield from decode(prompt, self.target, self.drafter, policy, self.verifier, sampler, processor)
 
-    def _why_off(self, answer: Answer) -> str | None:
+    def _why_off(self, answer: Answer, policy: DraftLengthPolicy) -> str | None:
         """Return why nothing was drafted, None if something was."""
         if answer.stats.drafted:
             return None
         nothing = f"`{self.draft_spec.name}` found nothing to guess"
-        return self._off_reason or self.draft_length.reason or nothing
+        return self._off_reason or policy.reason or nothing

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from localspec import plugins
 from localspec.agent.loop import tool_format_of
 from localspec.chat import opens_thought, sampling_of
 from localspec.core.sampler import Sampling
-from localspec.core.types import shared_prefix
-from localspec.errors import BadValue
-from localspec.output.reasoning import OutputPiece, ReasoningParser
-from localspec.output.tool_calls import Call, ToolCallParser
+from localspec.core.types import Step, shared_prefix
+from localspec.errors import BadValue, printable
+from localspec.output.answer_parser import AnswerParser, Part
+from localspec.output.reasoning import ReasoningParser
+from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
 from localspec.runtime.answer import Answer
-from localspec.runtime.generation import Runtime
+from localspec.runtime.choice import AUTO, OFF, OFF_PART
+from localspec.runtime.generation import NOTHING, Runtime
+from localspec.serve.trace import Scored, Scores, Source, Sources
+
+if TYPE_CHECKING:
+    from localspec.core.contracts import DraftLengthPolicy
 
 Message = dict[str, Any]
 ToolChoice = Literal["auto", "required", "none"]
@@ -28,13 +34,17 @@ ToolChoice = Literal["auto", "required", "none"]
 class Request:
     """What a client asks of a model: the messages of a conversation, or the `text` to continue.
 
+    The answer to a text fills the gap between it and the text `behind`, if there is one.
     `sampling` holds what the client set, the model's own generation config the rest. `grammar` is the source
     of a constraint (output/grammar.py). `tools` are as in chat templates; `tool_choice` "required" allows
-    nothing but calls.
+    nothing but calls. `draft` is "auto", the runtime's own, or "off"; `draft_length` names a policy for this
+    answer. `stats` tells how it was drafted, `alternatives` how likely its tokens were, with so many others.
+    `prediction` is the text that it is expected to be.
     """
 
     messages: Sequence[Message] = ()
     text: str | None = None
+    behind: str | None = None
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: ToolChoice = "auto"
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -42,13 +52,42 @@ class Request:
     max_tokens: int | None = None
     stop: Sequence[str] = ()
     grammar: str | None = None
+    draft: str = AUTO
+    draft_length: str | None = None
+    stats: bool = False
+    alternatives: int | None = None
+    prediction: str = ""
+
+    def policy(self) -> DraftLengthPolicy | None:
+        """Return what decides about drafts in place of the runtime's own policy, None for nothing.
+
+        Raises BadValue for a draft that a request cannot choose, and the errors of `plugins.parse`.
+        """
+        if self.draft not in (AUTO, OFF):
+            raise BadValue(f"`draft` is `{printable(self.draft)}`", f"A request takes `{AUTO}` or `{OFF}`")
+        idle = {"draft_length": self.draft_length is not None, "prediction": bool(self.prediction)}
+        if self.draft == OFF and any(idle.values()):
+            name = next(name for name, given in idle.items() if given)
+            raise BadValue(f"`draft` is `{OFF}`, so `{name}` does nothing", "Leave one of them out")
+        spec = NOTHING if self.draft == OFF else self.draft_length
+        policy: DraftLengthPolicy | None = (
+            None if spec is None else plugins.parse("draft_length", spec).make()
+        )
+        return policy
 
 
 class Text(NamedTuple):
-    """A part of the answer's text, or of its reasoning."""
+    """A part of the answer's text, or of its reasoning.
+
+    `sources` are its parts with their sources, if the request asks for `stats`; `tokens` are those since the
+    last text, if it asks for `alternatives`. `so_far` tells how fast the answer is, beside `sources`.
+    """
 
     text: str
     is_reasoning: bool = False
+    sources: Sequence[Source] = ()
+    tokens: Sequence[Scored] = ()
+    so_far: Mapping[str, Any] = {}
 
 
 class Begin(NamedTuple):
@@ -56,10 +95,17 @@ class Begin(NamedTuple):
 
 
 class End(NamedTuple):
-    """The answer has ended; `cached` tokens of its prompt were in the KV cache."""
+    """The answer has ended; `cached` tokens of its prompt were in the KV cache.
+
+    `stats` tells how it was drafted, if the request asks for that; `tokens` are those behind the last text.
+    `reasoning_tokens` are those up to the end of the reasoning, none without reasoning.
+    """
 
     answer: Answer
     cached: int
+    stats: dict[str, Any] | None = None
+    tokens: Sequence[Scored] = ()
+    reasoning_tokens: int = 0
 
 
 Event = Begin | Text | Call | End
@@ -68,14 +114,10 @@ Event = Begin | Text | Call | End
 def generate(runtime: Runtime, request: Request, prompt: list[int]) -> Generator[Event, None, None]:
     """Yield the answer to a request with its `prompt`; closing the iterator interrupts it.
 
-    Raises the errors of `Runtime.answer`, and BadValue for tools without a chat template.
+    Raises the errors of `Runtime.answer`, and those of `prompt_of`.
     """
     tool_format = _tool_format(runtime, request)
     inside = request.text is None and opens_thought(runtime, prompt)
-    grammar = request.grammar
-    if tool_format and request.tool_choice == "required":
-        token_id = runtime.tokenizer.token_to_id
-        grammar = tool_format.grammar(request.tools, token_id, must=True, inside=inside)
     marks = runtime.thought_marks if request.text is None and not request.grammar else None
     cached = shared_prefix(prompt, runtime.target.tokens)
     answer, steps = runtime.answer(
@@ -84,20 +126,107 @@ def generate(runtime: Runtime, request: Request, prompt: list[int]) -> Generator
         seed=request.seed,
         max_tokens=request.max_tokens,
         stop=request.stop,
-        grammar=grammar,
+        stop_tokens=_ends(runtime, request),
+        grammar=_grammar(runtime, request, tool_format, inside),
         special=tool_format is not None,
         marks=marks.tokens if marks else None,
         loop_guard=True,
+        alternatives=request.alternatives,
+        draft_length=request.policy(),
+        prediction=_predicted(runtime, request),
     )
     yield Begin()
-    parser = _Parser(
+    parser = AnswerParser(
         ReasoningParser(inside, marks) if marks else None, tool_format.parser() if tool_format else None
+    )
+    shown = tool_format is not None or tuple(marks.tokens.values() if marks else ())
+    told = _Told(
+        Sources(runtime, shown) if request.stats else None,
+        Scores(runtime) if request.alternatives is not None else None,
+        answer,
     )
     with closing(steps):
         for step in steps:
-            yield from parser.push(step.text, step.marks)
-    yield from parser.end()
-    yield End(answer, max(cached, answer.cached_prompt_tokens))
+            told.add(step)
+            yield from map(told.event, parser.push(step.text, step.marks))
+    yield from map(told.event, parser.end())
+    stats = stats_of(runtime, request, answer) if request.stats else None
+    yield End(answer, max(cached, answer.cached_prompt_tokens), stats, told.tokens(), told.reasoning_tokens)
+
+
+class _Told:
+    """Makes events of the parts of an answer, with what is told of their tokens."""
+
+    def __init__(self, sources: Sources | None, scores: Scores | None, answer: Answer) -> None:
+        self._sources, self._scores, self._answer = sources, scores, answer
+        self._count = self.reasoning_tokens = 0
+
+    def add(self, step: Step) -> None:
+        """Take in a step, before its parts."""
+        self._count += len(step.tokens)
+        if self._sources is not None:
+            self._sources.add(step)
+        if self._scores is not None:
+            self._scores.add(step)
+
+    def event(self, part: Part) -> Event:
+        """Return the event of a part."""
+        if isinstance(part, Call):
+            return part
+        if part.is_reasoning:
+            self.reasoning_tokens = self._count
+        if self._sources is None:
+            return Text(part.text, part.is_reasoning, tokens=self.tokens())
+        sources = self._sources.take(part.text)
+        return Text(part.text, part.is_reasoning, sources, self.tokens(), _speed_of(self._answer))
+
+    def tokens(self) -> Sequence[Scored]:
+        """Return the tokens since the last call."""
+        return self._scores.take() if self._scores is not None else ()
+
+
+def _speed_of(answer: Answer) -> dict[str, Any]:
+    """Return how fast an answer is: its tokens per second, and how many times as fast as plain decoding."""
+    speedup = answer.estimated_speedup
+    return {
+        "tokens": len(answer.token_ids),
+        "tokens_per_second": round(answer.tokens_per_second, 2),
+        "estimated_speedup": None if speedup is None else round(speedup, 2),
+    }
+
+
+def stats_of(runtime: Runtime, request: Request, answer: Answer) -> dict[str, Any]:
+    """Return how an answer was drafted, and how fast it was."""
+    stats = answer.stats
+    off = request.draft == OFF or runtime.draft_spec.name == OFF_PART
+    return {
+        **_speed_of(answer),
+        "tokens_per_pass": round(stats.tokens_per_pass, 3),
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "draft": OFF if off else str(runtime.draft_spec),
+        "engine": str(runtime.resolution.target.spec),
+        "off_reason": "the request says so" if request.draft == OFF else answer.off_reason,
+    }
+
+
+def _predicted(runtime: Runtime, request: Request) -> Sequence[int]:
+    """Return the tokens of the text that is expected, without those that begin every text of the model."""
+    if not request.prediction:
+        return ()
+    return runtime.encode(request.prediction, raw=True)[len(runtime.model.first_tokens()) :]
+
+
+def _ends(runtime: Runtime, request: Request) -> Collection[int]:
+    """Return the tokens that end a filled gap, none for another answer."""
+    marks = runtime.model.infill_marks if request.behind is not None else None
+    return marks.ends if marks else ()
+
+
+def _grammar(runtime: Runtime, request: Request, tool_format: ToolFormat | None, inside: bool) -> str | None:
+    if tool_format is None or request.tool_choice != "required":
+        return request.grammar
+    return tool_format.grammar(request.tools, runtime.tokenizer.token_to_id, must=True, inside=inside)
 
 
 def _sampling(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
@@ -111,45 +240,14 @@ def _sampling(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
     return sampling_of(defaults, asked)
 
 
-class _Parser:
-    """Tells reasoning, text and calls of an answer apart."""
-
-    def __init__(self, reasoning: ReasoningParser | None, calls: ToolCallParser | None) -> None:
-        self._reasoning, self._calls = reasoning, calls
-
-    def push(self, text: str, marks: Sequence[int]) -> Iterator[Event]:
-        """Take in a step's text and the places of its marks; yield what is complete."""
-        if self._reasoning is None:
-            yield from self._said(text)
-        else:
-            yield from self._told(self._reasoning.push(text, marks))
-
-    def end(self) -> Iterator[Event]:
-        """Yield what is left."""
-        if self._reasoning is not None:
-            yield from self._told(self._reasoning.end())
-        if self._calls is not None:
-            yield from self._parts(self._calls.end())
-
-    def _told(self, pieces: Iterable[OutputPiece]) -> Iterator[Event]:
-        for piece in pieces:
-            yield from [Text(piece.text, is_reasoning=True)] if piece.is_reasoning else self._said(piece.text)
-
-    def _said(self, text: str) -> Iterator[Event]:
-        if self._calls is not None:
-            yield from self._parts(self._calls.push(text))
-        elif text:
-            yield Text(text)
-
-    @staticmethod
-    def _parts(parts: Iterable[str | Call]) -> Iterator[Event]:
-        for part in parts:
-            yield part if isinstance(part, Call) else Text(part)
-
-
 def prompt_of(runtime: Runtime, request: Request) -> list[int]:
-    """Return the tokens of a request's prompt; raises BadValue for tools without a chat template."""
+    """Return the tokens of a request's prompt.
+
+    Raises BadValue for tools without a chat template, and UnsupportedModel for a gap that cannot be filled.
+    """
     tool_format = _tool_format(runtime, request)
+    if request.text is not None and request.behind is not None:
+        return runtime.model.encode_infill(request.text, request.behind)
     if request.text is not None:
         return runtime.encode(request.text, raw=True)
     template = runtime.model.template()

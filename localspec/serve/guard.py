@@ -11,7 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.serve import faults
+from localspec.serve.web import routes as web
 
+OPEN = {"/health", *web.FILES}  # paths that need no key
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_BODY = 10_000_000  # bytes
 
@@ -43,10 +45,9 @@ class Guard:
     def _refusal(self, headers: dict[str, str], path: str) -> tuple[int, str] | None:
         if self._hosts is not None and _name(headers.get("host", "")) not in self._hosts:
             return 403, "The Host header names another machine"
-        origin = headers.get("origin")
-        if origin is not None and (urlsplit(origin).hostname or "") not in (self._hosts or LOOPBACK):
+        if (origin := headers.get("origin")) is not None and not self._own(origin, headers.get("host", "")):
             return 403, "Pages of other sites may not use this server"
-        if self._key is not None and path != "/health":
+        if self._key is not None and path not in OPEN:
             given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(given.encode(), self._key.encode()):
                 return 401, "The API key is missing or wrong: send `Authorization: Bearer KEY`"
@@ -54,6 +55,12 @@ class Guard:
         if not length.isdigit() or int(length) > MAX_BODY:
             return 413, f"The body has {length} bytes, and at most {MAX_BODY:,} are read"
         return None
+
+    def _own(self, origin: str, host: str) -> bool:
+        """Return whether a page is one of this machine, or this server's own by any name it has."""
+        parts = urlsplit(origin)
+        own = self._hosts is None and parts.netloc.lower() == host.lower()
+        return own or (parts.hostname or "") in (self._hosts or LOOPBACK)
 
 
 class _Body:

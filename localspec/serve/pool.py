@@ -14,6 +14,7 @@ from localspec.errors import LocalspecError, UnknownModel, nearest, printable
 from localspec.library import Library
 from localspec.runtime.generation import Runtime
 from localspec.serve.generation import Event, Request, generate, prompt_of
+from localspec.serve.measures.record import note
 
 Load = Callable[[str], Sequence[Runtime]]
 
@@ -76,6 +77,7 @@ class Served:
             while (event := await events.get()) is not None:
                 if isinstance(event, Exception):
                     raise event
+                note(self.name, event)
                 yield event
         finally:
             left.set()
@@ -135,9 +137,13 @@ class Pool:
     def drop_idle(self) -> None:
         """Drop the models that nobody has asked for a while."""
         for name, served in list(self._served.items()):
-            keep = self._keep_alive if served.keep_alive is None else served.keep_alive
-            if not served.waiting and monotonic() - served.used > keep:
+            if not served.waiting and self.seconds_left(served) < 0:
                 self._served.pop(name).close()
+
+    def seconds_left(self, served: Served) -> float:
+        """Return how long a model stays if nobody asks it."""
+        keep = self._keep_alive if served.keep_alive is None else served.keep_alive
+        return served.used + keep - monotonic()
 
     def close(self) -> None:
         """Drop all models."""

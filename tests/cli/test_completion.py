@@ -71,7 +71,7 @@ def test_only_names_that_begin_so(complete: Complete) -> None:
     assert complete("localspec chat zzz") == []
 
 
-@pytest.mark.parametrize("command", ["show", "rm", "verify"])
+@pytest.mark.parametrize("command", ["show", "rm", "verify", "stop", "launch aider"])
 def test_installed_models(complete: Complete, command: str) -> None:
     assert complete(f"localspec {command} ") == ["mine", MODEL]
 
@@ -90,6 +90,10 @@ def test_other_names(complete: Complete) -> None:
     assert complete("localspec chat --engine ") == ["auto", *plugins.names("engines")]
     assert complete("localspec chat --draft-length ") == list(plugins.names("draft_length"))
     assert complete("localspec chat --verifier ") == list(plugins.names("verifiers"))
+
+
+def test_tools(complete: Complete) -> None:
+    assert complete("localspec launch ") == ["aider", "claude", "codex", "continue", "opencode", "zed"]
 
 
 def test_settings(complete: Complete, tmp_path: Path) -> None:

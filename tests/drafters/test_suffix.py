@@ -173,6 +173,15 @@ def test_earlier_turns_and_other_conversations_are_looked_in() -> None:
     assert guessed(drafter, [1, 2, 3, 4, 5], 3) == [8, 2, 3]  # back, and asked again
 
 
+def test_an_expected_answer_is_copied_from_its_first_token_on() -> None:
+    drafter = SuffixDraft(TARGET)
+    prompt = [5, 6, 7, 8, 5, 6]
+    drafter.expect(prompt, [40, 41, 42, 43, 44, 45, 46, 47])
+    assert guessed(drafter, prompt, 8) == [40, 41, 42, 43, 44, 45, 46, 47]
+    assert guessed(drafter, [*prompt, 40, 41, 99, 45, 46])[:1] == [47]
+    assert guessed(drafter, [*prompt, 1]) == []  # harmless afterwards
+
+
 def test_no_match_runs_from_one_text_into_another() -> None:
     drafter = SuffixDraft(TARGET, min_match=2)
     guessed(drafter, [1, 2, 3, 4])

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
+from typing import Any
 
-from command import SECONDS, Localspec
+from command import MODEL, SECONDS, Localspec
+from openai import OpenAI
+
+ASKED: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_tokens": 40}
+
+
+def said(client: OpenAI, **options: Any) -> str:
+    """Return the text of a chat completion."""
+    options = {"messages": ASKED} | GREEDY | options
+    return str(client.chat.completions.create(**options).choices[0].message.content)
 
 
 class Server:
@@ -15,6 +29,7 @@ class Server:
 
     def __init__(self, localspec: Localspec, *arguments: str) -> None:
         self.localspec = localspec
+        self.said = ""  # on stderr, until it has stopped
         self._process = subprocess.Popen(
             [sys.executable, "-m", "localspec", "serve", "--port", "0", *arguments],
             stdin=subprocess.DEVNULL,
@@ -31,8 +46,23 @@ class Server:
         self.port = int(found[1])
         self.url = f"http://127.0.0.1:{self.port}"
 
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
+        """Return the status and the text of a response."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        with closing(connection):
+            text = None if body is None else json.dumps(body)
+            connection.request(method, path, text, {"content-type": "application/json"} | named)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def load(self, model: str) -> None:
+        """Load a model, as Ollama's clients do."""
+        status, told = self.ask("POST", "/api/generate", {"model": model})
+        assert (status, json.loads(told)["done_reason"]) == (200, "load")
+
     def stop(self) -> int:
         """End it as a service manager does, and return the exit code."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.communicate(timeout=SECONDS)
+        _, self.said = self._process.communicate(timeout=SECONDS)
         return self._process.returncode

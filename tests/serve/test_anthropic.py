@@ -109,3 +109,8 @@ def test_what_cannot_be_answered_is_refused(client: Anthropic) -> None:
         said(client, tool_choice={"type": "any"})
     with pytest.raises(BadRequestError, match="context"):
         said(client, messages=[{"role": "user", "content": "word " * 9000}])
+
+
+def test_a_system_message_within_a_conversation_is_read(client: Anthropic) -> None:
+    system: Any = {"role": "system", "content": "You answer in French."}
+    assert said(client, messages=[system, *ASKED]) == said(client, system="You answer in French.")

@@ -96,6 +96,18 @@ def test_what_cannot_be_answered_is_refused(client: Client) -> None:
         assert refused.value.status_code == 400
 
 
+def test_no_prompt_loads_and_unloads(client: Client) -> None:
+    assert client.generate(MODEL).done_reason == "load"
+    (found,) = client.ps().models
+    assert found.expires_at is not None
+    assert found.context_length == 8192
+    assert client.generate(MODEL, keep_alive=0).done_reason == "unload"
+    assert client.ps().models == []
+    assert client.generate(MODEL, keep_alive=-1).done_reason == "load"
+    assert client.ps().models[0].expires_at is None
+    assert client.generate(MODEL, keep_alive="10m").done_reason == "load"
+
+
 def test_a_model_leaves_when_it_was_told_to(client: Client) -> None:
     assert said(client, keep_alive=-1)
     assert [model.model for model in client.ps().models] == [MODEL]

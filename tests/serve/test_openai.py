@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from command import MODEL
 from openai import APIStatusError, BadRequestError, NotFoundError, OpenAI
-from serving import Server
+from serving import ASKED, GREEDY, Server, said
 
-ASKED: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
-GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_tokens": 40}
 WEATHER: list[Any] = [
     {
         "type": "function",
@@ -29,17 +26,6 @@ WEATHER: list[Any] = [
         },
     }
 ]
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as found:
-        yield found
-
-
-def said(client: OpenAI, **options: Any) -> str:
-    options = {"messages": ASKED} | GREEDY | options
-    return str(client.chat.completions.create(**options).choices[0].message.content)
 
 
 def test_the_models_of_the_library_are_listed(client: OpenAI) -> None:
@@ -155,11 +141,27 @@ def test_a_client_that_leaves_frees_the_model(client: OpenAI) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("logprobs", True), ("n", 2), ("logit_bias", {"5": 1}), ("functions", []), ("temperature", 9)],
+    [
+        *(
+            ("functions", []),
+            ("temperature", 9),
+            ("n", 9),
+            ("logit_bias", {"5": 101}),
+            ("logit_bias", {"x": 1}),
+        ),
+        *(("top_logprobs", 2), ("logprobs", 3), ("logit_bias", {"10000000": 1})),
+    ],
 )
 def test_a_field_that_is_not_supported_is_named(client: OpenAI, field: str, value: Any) -> None:
     with pytest.raises(BadRequestError, match=field):
         client.chat.completions.create(messages=ASKED, **GREEDY | {field: value})
+
+
+def test_models_that_write_text_make_no_embeddings(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError, match=f"`{MODEL}` makes no embeddings"):
+        client.embeddings.create(model=MODEL, input="Hi")
+    with pytest.raises(NotFoundError):
+        client.embeddings.create(model="no-such-model", input=["Hi"])
 
 
 def test_what_cannot_be_answered_is_refused(client: OpenAI) -> None:

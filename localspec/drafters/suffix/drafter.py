@@ -16,6 +16,7 @@ from localspec.errors import BadValue
 from localspec.plugins import Option
 from localspec.state.answers import Store
 
+JOINT = 16  # tokens of a prompt before the expected answer: its first tokens are then copied, too
 DOUBT = 4.0  # unseen continuations of a match of one token; a longer match has fewer
 
 
@@ -50,6 +51,11 @@ class SuffixDraft(CopyingDrafter):
     def note(self) -> str | None:
         """Why the store is not used or was started anew, or None."""
         return self._store.note if self._store else None
+
+    def expect(self, prompt: Tokens, answer: Tokens) -> None:
+        """Take in the expected answer to a prompt as the latest of the earlier texts."""
+        self._texts.follow(prompt)
+        self._texts.add([[*prompt[-JOINT:], *answer]])
 
     def begin(self, prompt: Tokens) -> None:
         """Start an answer: what follows the prompt goes to the store."""

@@ -132,14 +132,14 @@ class ConversationEncoder:
         ]:
             stretch = text[begin:start]
             if sentinel in stretch:
-                ids += self._plain_ids(stretch.replace(sentinel, ""), before)
+                ids += self.plain(stretch.replace(sentinel, ""), before)
             else:
                 ids += encoding.ids[index:own]
             ids += encoding.ids[own : own + 1]
             index, begin, before = own + 1, end, content
         return ids
 
-    def _plain_ids(self, text: str, before: str | None) -> list[int]:
+    def plain(self, text: str, before: str | None) -> list[int]:
         """Encode text behind the added token `before`, or at the beginning, without any added token."""
         tokenizer, boundaries = self._plain
         if before is None:

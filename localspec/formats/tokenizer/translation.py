@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,20 @@ def build_translation(target: ModelTokenizer, draft: ModelTokenizer) -> Translat
         tuple(draft.first),
         stop_tokens,
     ).prepared()
+
+
+def bytes_reader(tokenizer: Tokenizer) -> Callable[[int], bytes]:
+    """Return what tells the bytes of a token; a token beyond the vocabulary has none."""
+    to_bytes = _byte_level_bytes if "ByteLevel" in _kinds(_state(tokenizer.decoder)) else _sentencepiece_bytes
+    added = tokenizer.get_added_tokens_decoder()
+
+    def read(token: int) -> bytes:
+        if token in added:
+            return str(added[token].content).encode()
+        text = tokenizer.id_to_token(token)
+        return b"" if text is None else to_bytes(text)
+
+    return read
 
 
 def special_bytes(name: str) -> bytes:

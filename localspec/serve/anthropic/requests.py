@@ -62,7 +62,7 @@ Block = Annotated[TextBlock | ToolUse | ToolResult | Thinking, Field(discriminat
 class ChatMessage(Strict):
     """One message of a conversation."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]  # the last within a conversation, as agents send it
     content: str | list[Block]
 
     def plain(self) -> list[Message]:

@@ -22,11 +22,15 @@ class MessageWriter:
         self._id = f"msg_{secrets.token_hex(12)}"
         self._blocks: list[dict[str, Any]] = []
         self._open = False  # is the last block still growing
+        self._end: End | None = None
 
-    def lines(self, event: Event) -> Iterator[str]:
-        """Take in an event; yield the lines that it adds to a stream."""
-        for added in self._add(event):
-            yield f"event: {added['type']}\ndata: {json.dumps(added)}\n\n"
+    def add(self, event: Event, index: int = 0) -> list[Any]:
+        """Take in an event; return the events that it adds to a stream."""
+        return list(self._add(event))
+
+    def line(self, added: Any) -> str:
+        """Return such an event as text of the stream."""
+        return f"event: {added['type']}\ndata: {json.dumps(added)}\n\n"
 
     def _add(self, event: Event) -> Iterator[dict[str, Any]]:
         match event:
@@ -47,14 +51,16 @@ class MessageWriter:
                 self._blocks[-1]["input"] = event.arguments
                 yield self._delta({"type": "input_json_delta", "partial_json": json.dumps(event.arguments)})
             case End():
+                self._end = event
                 yield from self._stopped()
                 delta = {"stop_reason": self._reason(event), "stop_sequence": None}
                 yield {"type": "message_delta", "delta": delta, "usage": usage_of(event)}
                 yield {"type": "message_stop"}
 
-    def complete(self, end: End) -> dict[str, Any]:
+    def complete(self) -> dict[str, Any]:
         """Return the whole message."""
-        return self._message(self._reason(end), usage_of(end))
+        assert self._end is not None
+        return self._message(self._reason(self._end), usage_of(self._end))
 
     def _started(self, block: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from self._stopped()

@@ -131,7 +131,7 @@ class Chat(Asked):
 class Generate(Asked):
     """The body of `/api/generate`."""
 
-    prompt: str
+    prompt: str = ""  # none loads the model, or unloads it with `keep_alive` 0
     system: str | None = None
     raw: bool = False
 

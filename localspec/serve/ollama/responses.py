@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,28 +22,35 @@ class ChatWriter:
         self._model = model
         self._text, self._thinking = "", ""
         self._calls: list[dict[str, Any]] = []
+        self._end: dict[str, Any] = {}
 
-    def lines(self, event: Event) -> Iterator[str]:
-        """Take in an event; yield the lines that it adds to a stream."""
+    def add(self, event: Event, index: int = 0) -> list[Any]:
+        """Take in an event; return the object that it adds to a stream."""
         match event:
             case Text(text, True):
                 self._thinking += text
-                yield self._line(self._part("", thinking=text))
+                return [self._part("", thinking=text)]
             case Text(text):
                 self._text += text
-                yield self._line(self._part(text))
+                return [self._part(text)]
             case Call():
                 call = {"function": {"name": event.name, "arguments": event.arguments}}
                 self._calls.append(call)
-                yield self._line(self._part("", tool_calls=[call]))
+                return [self._part("", tool_calls=[call])]
             case End():
-                yield self._line(self._part("") | self._ended(event))
+                self._end = self._ended(event)
+                return [self._part("") | self._end]
+        return []
 
-    def complete(self, end: End) -> dict[str, Any]:
+    def line(self, added: Any) -> str:
+        """Return such an object as a line of the stream."""
+        return json.dumps(self._object() | added) + "\n"
+
+    def complete(self) -> dict[str, Any]:
         """Return the whole answer."""
         more: dict[str, Any] = {"thinking": self._thinking} if self._thinking else {}
         more |= {"tool_calls": self._calls} if self._calls else {}
-        return self._object() | self._part(self._text, **more) | self._ended(end)
+        return self._object() | self._part(self._text, **more) | self._end
 
     def _part(self, text: str, **more: Any) -> dict[str, Any]:
         return {"message": {"role": "assistant", "content": text, **more}, "done": False}
@@ -62,9 +68,6 @@ class ChatWriter:
             "eval_count": len(answer.token_ids),
             "eval_duration": int(NANOSECONDS * (answer.seconds - answer.prompt_seconds)),
         }
-
-    def _line(self, values: dict[str, Any]) -> str:
-        return json.dumps(self._object() | values) + "\n"
 
     def _object(self) -> dict[str, Any]:
         return {"model": self._model, "created_at": datetime.now(UTC).isoformat()}

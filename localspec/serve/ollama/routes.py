@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from localspec.errors import BadValue
 from localspec.library import Library, StoredModel
@@ -28,6 +28,8 @@ def routes(pool: Pool, library: Library) -> APIRouter:
 
     @router.post("/generate")
     async def generate(body: Generate, client: Request) -> Response:
+        if not body.prompt:
+            return JSONResponse(await _moved(pool, library, body))
         served = await _served(pool, library, body)
         return await respond(served, body.request(), client, GenerateWriter(body.model), streams=body.stream)
 
@@ -37,7 +39,7 @@ def routes(pool: Pool, library: Library) -> APIRouter:
 
     @router.get("/ps")
     def running() -> dict[str, Any]:
-        return {"models": [_described(served.runtime.model) for served in pool.loaded]}
+        return {"models": [_running(served, pool) for served in pool.loaded]}
 
     @router.post("/show")
     def show(body: Named) -> dict[str, Any]:
@@ -73,6 +75,37 @@ async def _served(pool: Pool, library: Library, body: Asked) -> Served:
     if seconds is not None:
         served.keep_alive = float("inf") if seconds < 0 else seconds
     return served
+
+
+async def _moved(pool: Pool, library: Library, body: Generate) -> dict[str, Any]:
+    """Load a model, or let it leave once nobody waits for it, and return what Ollama says then."""
+    name = known(pool, library, body.model)
+    leaves = body.seconds == 0
+    if not leaves:
+        await _served(pool, library, body)
+    for served in pool.loaded:
+        if leaves and served.name == name:
+            served.keep_alive = 0.0
+    pool.drop_idle()
+    done = {"response": "", "done": True, "done_reason": "unload" if leaves else "load"}
+    return {"model": body.model, "created_at": datetime.now(UTC).isoformat(), **done}
+
+
+def _running(served: Served, pool: Pool) -> dict[str, Any]:
+    """Return a loaded model; one without `expires_at` stays for ever."""
+    runtime, left = served.runtime, pool.seconds_left(served)
+    leaves = None if left == float("inf") else datetime.now(UTC) + timedelta(seconds=left)
+    return {
+        **_described(runtime.model),
+        "size_vram": 0,
+        "context_length": runtime.engine.context,
+        "expires_at": leaves and leaves.isoformat(),
+        "localspec": {
+            "engine": str(runtime.resolution.target.spec),
+            "draft": str(runtime.draft_spec),
+            "requests": served.waiting,
+        },
+    }
 
 
 def _described(model: StoredModel) -> dict[str, Any]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
-from localspec.serve.fields import Strict, given
+from localspec.serve.fields import Drafting, Strict, arguments_of, given, offered
 from localspec.serve.generation import Message, Request, ToolChoice
+
+MOST = 64  # prompts of a request
+TokenId = Annotated[int, Field(ge=0)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class TextPart(Strict):
@@ -21,21 +25,16 @@ class TextPart(Strict):
     text: str
 
 
+def text_of(content: str | list[TextPart]) -> str:
+    """Return the text of a content."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 class Function(Strict):
     """A function that is called, with its arguments as JSON text."""
 
     name: str
     arguments: str = "{}"
-
-    def parsed(self) -> dict[str, Any]:
-        """Return the arguments; raises BadValue for a text that is no JSON object."""
-        try:
-            found = json.loads(self.arguments or "{}")
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise BadValue(f"The arguments of a call of `{self.name}` are no JSON object", None)
-        return found
 
 
 class ToolCall(Strict):
@@ -59,9 +58,8 @@ class ChatMessage(Strict):
 
     def plain(self) -> Message:
         """Return the message as chat templates take it."""
-        parts = self.content if isinstance(self.content, list) else None
-        text = "".join(part.text for part in parts) if parts is not None else self.content or ""
-        message: Message = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        role = "system" if self.role == "developer" else self.role
+        message: Message = {"role": role, "content": text_of(self.content or "")}
         for name in ("name", "tool_call_id", "reasoning_content"):
             if (value := getattr(self, name)) is not None:
                 message[name] = value
@@ -72,7 +70,7 @@ class ChatMessage(Strict):
                     "type": "function",
                     "function": {
                         "name": call.function.name,
-                        "arguments": call.function.parsed(),
+                        "arguments": arguments_of(call.function.name, call.function.arguments),
                     },
                 }
                 for call in self.tool_calls
@@ -146,6 +144,18 @@ class StreamOptions(Strict):
     include_usage: bool = False
 
 
+class Prediction(Strict):
+    """The text that the answer is expected to be, for the most part."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return text_of(self.content)
+
+
 class Sampled(Strict):
     """What both kinds of completion share."""
 
@@ -162,7 +172,9 @@ class Sampled(Strict):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     stop: str | list[str] | None = None
     seed: int | None = Field(default=None, ge=0)
-    n: Literal[1, None] = None
+    n: int | None = Field(default=None, ge=1, le=8)
+    logit_bias: dict[TokenId, Bias] | None = None
+    localspec: Drafting = Field(default_factory=Drafting)
     user: str | None = None  # names the client's user; nothing depends on it
 
     @property
@@ -170,9 +182,25 @@ class Sampled(Strict):
         """The sampling settings that the client set."""
         names = (
             *("temperature", "top_p", "top_k", "min_p"),
-            *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+            *("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"),
         )
         return given({name: getattr(self, name) for name in names})
+
+    @property
+    def each(self) -> int:
+        """The number of answers to a prompt."""
+        return self.n or 1
+
+    def _request(self, **more: Any) -> Request:
+        """Return a request with the fields that both kinds share."""
+        return Request(
+            sampling=self.sampling, seed=self.seed, stop=self.stops, **self.localspec.model_dump(), **more
+        )
+
+    def _several(self, request: Request) -> list[Request]:
+        """Return the requests for `n` answers: a seed counts up from answer to answer."""
+        seeds = [None if self.seed is None else self.seed + at for at in range(self.each)]
+        return [replace(request, seed=seed) for seed in seeds]
 
     @property
     def with_usage(self) -> bool:
@@ -194,50 +222,59 @@ class ChatCompletion(Sampled):
     tool_choice: ToolChoice | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    prediction: Prediction | None = None
 
-    def request(self) -> Request:
-        """Return the request to the model; raises BadValue for what the fields do not allow together."""
+    def requests(self) -> list[Request]:
+        """Return the requests to the model; raises BadValue for what the fields do not allow together."""
+        if self.top_logprobs is not None and not self.logprobs:
+            raise BadValue("`top_logprobs` needs `logprobs`", "Set `logprobs` to true")
         tools = [tool.plain() for tool in self.tools or ()]
-        choice: ToolChoice = "auto"
         if isinstance(self.tool_choice, NamedTool):
-            name = self.tool_choice.function.name
-            tools = [tool for tool in tools if tool["function"]["name"] == name]
-            if not tools:
-                raise BadValue(f"`tool_choice` names `{name}`, which is not in `tools`", None)
-            choice = "required"
-        elif self.tool_choice is not None:
-            choice = self.tool_choice
-        if choice == "required" and not tools:
-            raise BadValue("`tool_choice` is `required`, and `tools` is empty", None)
+            tools, choice = offered(tools, "required", self.tool_choice.function.name)
+        else:
+            tools, choice = offered(tools, self.tool_choice or "auto")
         constraint = self.response_format.grammar() if self.response_format else None
         if constraint and tools and choice != "none":
             raise BadValue("`response_format` and `tools` exclude each other", "Leave one of them out")
-        return Request(
+        request = self._request(
             messages=[message.plain() for message in self.messages],
             tools=tools,
             tool_choice=choice,
-            sampling=self.sampling,
-            seed=self.seed,
             max_tokens=self.max_completion_tokens or self.max_tokens,
-            stop=self.stops,
             grammar=constraint,
+            alternatives=(self.top_logprobs or 0) if self.logprobs else None,
+            prediction=self.prediction.text if self.prediction else "",
         )
+        return self._several(request)
 
 
 class Completion(Sampled):
     """The body of `/v1/completions`."""
 
-    prompt: str | list[str]
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MOST)]
+    suffix: str | None = None
+    logprobs: int | None = Field(default=None, ge=0, le=5)
 
-    def request(self) -> Request:
-        """Return the request to the model; raises BadValue for several prompts."""
+    def requests(self) -> list[Request]:
+        """Return the requests to the model, `n` for each prompt."""
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
-        if len(prompts) != 1:
-            raise BadValue(f"`prompt` has {len(prompts)} texts, and one is answered at a time", None)
-        return Request(
-            text=prompts[0],
-            sampling=self.sampling,
-            seed=self.seed,
-            max_tokens=self.max_tokens or 16,  # OpenAI's default
-            stop=self.stops,
-        )
+        limit = self.max_tokens or 16  # OpenAI's default
+        return [
+            request
+            for prompt in prompts
+            for request in self._several(
+                self._request(text=prompt, behind=self.suffix, max_tokens=limit, alternatives=self.logprobs)
+            )
+        ]
+
+
+class Embeddings(Strict):
+    """The body of `/v1/embeddings`."""
+
+    model: str
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    user: str | None = None

@@ -7,8 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from localspec.errors import UnsupportedModel
 from localspec.library import Library
-from localspec.serve.openai.requests import ChatCompletion, Completion
+from localspec.serve.openai.requests import ChatCompletion, Completion, Embeddings
 from localspec.serve.openai.responses import ChatWriter, CompletionWriter
 from localspec.serve.pool import Pool, known
 from localspec.serve.respond import respond
@@ -29,14 +30,23 @@ def routes(pool: Pool, library: Library) -> APIRouter:
     @router.post("/chat/completions")
     async def chat(body: ChatCompletion, client: Request) -> Response:
         served = await pool.get(known(pool, library, body.model))
-        writer = ChatWriter(body.model, body.with_usage)
-        return await respond(served, body.request(), client, writer, streams=body.stream)
+        requests = body.requests()
+        writer = ChatWriter(body.model, answers=len(requests), each=body.each, with_usage=body.with_usage)
+        return await respond(served, requests, client, writer, streams=body.stream)
 
     @router.post("/completions")
     async def completions(body: Completion, client: Request) -> Response:
         served = await pool.get(known(pool, library, body.model))
-        writer = CompletionWriter(body.model, body.with_usage)
-        return await respond(served, body.request(), client, writer, streams=body.stream)
+        requests = body.requests()
+        writer = CompletionWriter(
+            body.model, answers=len(requests), each=body.each, with_usage=body.with_usage
+        )
+        return await respond(served, requests, client, writer, streams=body.stream)
+
+    @router.post("/embeddings")
+    async def embeddings(body: Embeddings) -> None:
+        name = known(pool, library, body.model)
+        raise UnsupportedModel(f"`{name}` makes no embeddings", "The models of the library write text")
 
     return router
 
