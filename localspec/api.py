@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -184,6 +183,6 @@ def load_choice(
 
     Raises LocalspecError.
     """
-    choice = replace(choice, tuned=choice == Choice())  # explicit choices are not replaced
+    choice = choice.or_tuned()
     choice.check()
     return Model(Runtime.load(name, choice, library, progress, prompt_cache_bytes=prompt_cache_bytes))

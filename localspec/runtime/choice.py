@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec import plugins
@@ -29,6 +29,10 @@ class Choice:
     threads: int | None = None
     decoding: str = STANDARD
     tuned: bool = False
+
+    def or_tuned(self) -> Choice:
+        """Return the choice, which a tuned setting may replace if it is the default in everything."""
+        return replace(self, tuned=self == Choice())
 
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong part or option, before anything is loaded."""

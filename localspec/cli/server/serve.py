@@ -140,7 +140,9 @@ def serve(given: ServeOptions) -> None:
     from localspec.runtime.choice import Choice
     from localspec.runtime.generation import Runtime
 
-    choice = Choice(given.engine, given.draft, given.draft_length, "exact", given.device, given.threads)
+    choice = Choice(
+        given.engine, given.draft, given.draft_length, "exact", given.device, given.threads
+    ).or_tuned()
     choice.check()
     library = Library()
 

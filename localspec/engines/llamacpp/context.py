@@ -6,16 +6,19 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from localspec.core.types import Logits, Tokens
 from localspec.errors import DriverFailed
-from localspec.formats.gguf.libllama import LOG, free_context, logged_reason, run_uninterrupted
-
-if TYPE_CHECKING:
-    from localspec.engines.llamacpp.engine import LlamaCpp
+from localspec.formats.gguf.libllama import (
+    LOG,
+    LlamaWeights,
+    free_context,
+    logged_reason,
+    run_uninterrupted,
+)
 
 FIRST = 1024  # tokens of a new KV cache; doubled when full
 ROWS = 64  # maximum logits per pass: llama.cpp reserves memory for this many, and aborts at one more
@@ -29,13 +32,23 @@ class Part(NamedTuple):
     rows: int
 
 
+class Settings(Protocol):
+    """The engine that reads: its weights, and how."""
+
+    weights: LlamaWeights
+    vocab: int
+    context: int
+    batch: int
+    context_params: dict[str, Any]
+
+
 class Texts:
     """The KV cache of up to `count` texts, each a sequence of llama.cpp's; only that knows their lengths.
 
     One more sequence, `count`, is a piece of a text that is being exported or imported.
     """
 
-    def __init__(self, engine: LlamaCpp, count: int) -> None:
+    def __init__(self, engine: Settings, count: int) -> None:
         import llama_cpp
 
         self._llama = llama_cpp
@@ -134,7 +147,7 @@ class Texts:
 class Context:
     """A llama_context: the KV cache of `texts` texts and the logits of its last pass."""
 
-    def __init__(self, engine: LlamaCpp, size: int, texts: int) -> None:
+    def __init__(self, engine: Settings, size: int, texts: int) -> None:
         import llama_cpp
 
         self._llama = llama_cpp

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from localspec.engines.openvino.device_config import Placement
 from localspec.formats.graph.paged import ROWS
-
-if TYPE_CHECKING:
-    from localspec.engines.openvino.engine import OpenVino
 
 FIRST_BLOCKS = 8  # blocks of a new KV cache; doubled when full
 
@@ -25,10 +24,21 @@ class Part(NamedTuple):
     size: int
 
 
+class Compiled(Protocol):
+    """The engine whose graph is read: what a reader must know of it."""
+
+    context: int
+    pads: bool  # single tokens are read twice
+    place: Placement
+
+    def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
+        """Return the context for a pass over `count` tokens."""
+
+
 class Reader:
     """A compiled graph or a part of one, and the blocks of the KV cache of up to `texts` texts."""
 
-    def __init__(self, engine: OpenVino, compiled: Any, texts: int = 1) -> None:
+    def __init__(self, engine: Compiled, compiled: Any, texts: int = 1) -> None:
         import openvino as ov
 
         self._ov = ov
