@@ -1,0 +1,287 @@
+"""Put load on `localspec serve`, and measure what several clients get.
+
+    python tests/perf/load.py together MODEL [--engine SPEC] [--draft SPEC] [--clients 4] [--repeat 3]
+    python tests/perf/load.py against MODEL --url http://127.0.0.1:8080/v1 [--clients 4] [--repeat 3]
+    python tests/perf/load.py single MODEL [--repeat 3]   # beside a conversation in this process
+    python tests/perf/load.py first MODEL                 # seconds to the first token
+    python tests/perf/load.py soak MODEL [--clients 64] [--seconds 180]
+
+`together` compares clients that ask at once with the same ones in turn, `against` with the same ones
+at once at another server of OpenAI's API. What is compared runs in turns; ratios are of medians. A figure is
+printed only beside texts that are equal to those of one client alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from measure import open_runtime
+
+from localspec.chat import Chat
+from localspec.core.sampler import Sampling
+
+PROMPTS = [
+    "Write a Python function that parses a line of CSV with quotes. Comment each step.",
+    "Explain what a hash table is, and how collisions are resolved.",
+    "Write a bash script that backs up a folder with rsync and keeps seven copies.",
+    "List the planets of the solar system with one fact about each.",
+    "Write a Rust struct for a matrix, with addition and multiplication.",
+    "Describe step by step how a TCP connection is opened and closed.",
+    "Write a SQL query for the three best customers of each month, and explain it.",
+    "Give me a recipe for bread with exact amounts.",
+]
+LONG = Path(__file__).parents[2] / "docs" / "performance.md"
+BAD = [
+    "{",
+    '{"model": 3}',
+    json.dumps({"model": "none", "messages": [{"role": "user", "content": "x"}]}),
+    json.dumps({"model": "MODEL", "messages": [{"role": "user", "content": "word " * 60_000}]}),
+    json.dumps({"model": "MODEL", "messages": [], "sideways": 1}),
+]
+
+
+class Said(NamedTuple):
+    """An answer, its tokens, and the seconds until the first of them and until its end."""
+
+    text: str
+    tokens: int
+    first: float
+    seconds: float
+    status: int = 200
+
+
+class Server:
+    """A server of OpenAI's API, and the name that it has for the model."""
+
+    def __init__(self, url: str, model: str) -> None:
+        self.place = urlsplit(url)
+        self.model = model
+
+    def ask(self, prompt: str, tokens: int, leave_after: int | None = None) -> Said:
+        """Return a greedy answer, read as a stream; the client may leave after some lines."""
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            **{"temperature": 0, "max_tokens": tokens, "stream": True},
+            "stream_options": {"include_usage": True},
+        }
+        started, first, text, used = perf_counter(), 0.0, "", 0
+        with self._posted(json.dumps(body)) as response:
+            for number, line in enumerate(iter(response.readline, b"")):
+                if leave_after is not None and number >= leave_after:
+                    break
+                if not line.startswith(b"data: {"):
+                    continue
+                found = json.loads(line[6:])
+                for choice in found.get("choices", ()):
+                    if piece := choice["delta"].get("content"):
+                        first = first or perf_counter() - started
+                        text += piece
+                used = (found.get("usage") or {}).get("completion_tokens", used)
+            return Said(text, used, first, perf_counter() - started, response.status)
+
+    def status(self, body: str) -> int:
+        with self._posted(body.replace('"MODEL"', json.dumps(self.model))) as response:
+            response.read()
+            return int(response.status)
+
+    @contextmanager
+    def _posted(self, body: str) -> Iterator[http.client.HTTPResponse]:
+        with closing(
+            http.client.HTTPConnection(self.place.hostname or "", self.place.port, timeout=600)
+        ) as to:
+            to.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+            yield to.getresponse()
+
+
+@contextmanager
+def serving(options: argparse.Namespace, *more: str) -> Iterator[tuple[Server, int]]:
+    """Start `localspec serve`; yield it and its process id."""
+    given = ["--engine", options.engine, "--draft", options.draft, *more]
+    command = [sys.executable, "-m", "localspec", "serve", options.model, "--port", "0", *given]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = ""
+        while not (found := re.search(r"(http://[\w.:]+)/v1", said)):
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        try:
+            yield Server(found[1], options.model), process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.stderr.read()
+
+
+def at_once(server: Server, prompts: Sequence[str], tokens: int) -> tuple[float, list[Said]]:
+    """Return tokens per second of all clients together, and their answers."""
+    started = perf_counter()
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        found = list(pool.map(lambda prompt: server.ask(prompt, tokens), prompts))
+    return sum(said.tokens for said in found) / (perf_counter() - started), found
+
+
+def in_turn(server: Server, prompts: Sequence[str], tokens: int) -> tuple[float, list[Said]]:
+    """Return tokens per second of clients one after another, and their answers."""
+    started = perf_counter()
+    found = [server.ask(prompt, tokens) for prompt in prompts]
+    return sum(said.tokens for said in found) / (perf_counter() - started), found
+
+
+def report(first: list[float], second: list[float], same: bool) -> dict[str, Any]:
+    middle = statistics.median(first), statistics.median(second)
+    found = {"tokens_per_second": [round(one, 1) for one in middle], "repetitions": len(first)}
+    return found | ({"ratio": round(middle[0] / middle[1], 2)} if same else {"texts": "differ"})
+
+
+def together(options: argparse.Namespace) -> dict[str, Any]:
+    prompts = PROMPTS[: options.clients]
+    with serving(options, "--parallel", str(options.clients)) as (server, _):
+        in_turn(server, prompts, options.tokens)
+        at_once(server, prompts, options.tokens)
+        first, second, same = [], [], True
+        for _ in range(options.repeat):
+            speed, several = at_once(server, prompts, options.tokens)
+            first.append(speed)
+            speed, single = in_turn(server, prompts, options.tokens)
+            second.append(speed)
+            same &= [said.text for said in several] == [said.text for said in single]
+    return report(first, second, same)
+
+
+def against(options: argparse.Namespace) -> dict[str, Any]:
+    prompts = PROMPTS[: options.clients]
+    other = Server(options.url, options.model)
+    with serving(options, "--parallel", str(options.clients)) as (server, _):
+        alone = [said.text for said in in_turn(server, prompts, options.tokens)[1]]
+        first, second, same = [], [], True
+        for number in range(options.repeat + 1):
+            speeds = [at_once(each, prompts, options.tokens) for each in (server, other)]
+            same &= [said.text for said in speeds[0][1]] == alone
+            if number:  # the first round warms up
+                first.append(speeds[0][0])
+                second.append(speeds[1][0])
+    return report(first, second, same)
+
+
+def single(options: argparse.Namespace) -> dict[str, Any]:
+    runtime = open_runtime(options.model, engine=options.engine, draft=options.draft)
+    first, second, same = [], [], True
+    with serving(options) as (server, _):
+        for number in range(options.repeat + 1):
+            told, served = [], in_turn(server, PROMPTS[:4], options.tokens)
+            started, tokens = perf_counter(), 0
+            for prompt in PROMPTS[:4]:
+                answer, steps = Chat(runtime, sampling=Sampling(), max_tokens=options.tokens).ask(prompt)
+                told.append("".join(step.text for step in steps))
+                tokens += len(answer.token_ids)
+            same &= [said.text for said in served[1]] == told
+            if number:
+                first.append(served[0])
+                second.append(tokens / (perf_counter() - started))
+    return report(first, second, same)
+
+
+def first(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure first tokens: of a long prompt, of the same prefix again, and beside another's long prompt."""
+    text = LONG.read_text("utf-8")
+    chunk = 11_000 if options.model.startswith("qwen") else 9_000  # characters, about 4,000 tokens
+    found: dict[str, list[float]] = {"uncached": [], "cached": [], "alone": [], "beside": [], "pass": []}
+    with serving(options, "--parallel", "2") as (server, _):
+        server.ask("Hello.", 4)
+        for number in range(options.repeat):
+            prompt = f"Version {number}{random.random()}. " + text[number * 3000 :][:chunk]
+            found["uncached"].append(server.ask(prompt + " Sum up.", 2).first)
+            found["cached"].append(server.ask(prompt + " What is it about?", 2).first)
+            found["alone"].append(server.ask(f"{random.random()} is a number. Is it?", 2).first)
+            prompt = f"{random.random()} " + text[number * 3000 :][:chunk]
+            with ThreadPoolExecutor(1) as pool:
+                long = pool.submit(server.ask, prompt, 2)
+                sleep(0.2 * statistics.median(found["uncached"]))
+                found["beside"].append(server.ask(f"{random.random()} is a number. Is it?", 2).first)
+                found["pass"].append(long.result().first / 32)  # chunks of 128 tokens
+    middle = {name: statistics.median(values) for name, values in found.items()}
+    return {name: round(value, 3) for name, value in middle.items()} | {
+        "cached_share": round(middle["cached"] / middle["uncached"], 3),
+        "more_passes": round((middle["beside"] - middle["alone"]) / middle["pass"], 1),
+    }
+
+
+def soak(options: argparse.Namespace) -> dict[str, Any]:
+    """Let clients ask, leave, send long prompts and bad bodies; count what came, and compare all texts."""
+    text, random_ = LONG.read_text("utf-8"), random.Random(0)
+    long = [text[at : at + 3000] for at in range(0, 12_000, 3000)]
+    with serving(options, "--queue", str(options.clients)) as (server, process):
+        expected = {prompt: server.ask(prompt, 24).text for prompt in [*PROMPTS, *long]}
+        at_once(server, PROMPTS, 24)
+        before, counts, until = resident(process), Counter[str](), perf_counter() + options.seconds
+
+        def client(seed: int) -> None:
+            mine = random.Random(seed)
+            while perf_counter() < until:
+                kind = mine.choices(["whole", "leaves", "bad"], [6, 3, 2])[0]
+                prompt = mine.choice(list(expected))
+                if kind == "bad":
+                    status = server.status(mine.choice(BAD))
+                    counts["bad bodies refused" if status in (400, 404) else f"bad body: {status}"] += 1
+                elif kind == "leaves":
+                    server.ask(prompt, 24, leave_after=mine.randint(0, 12))
+                    counts["left"] += 1
+                else:
+                    said = server.ask(prompt, 24)
+                    same = said.text == expected[prompt]
+                    counts["equal" if same else f"other text, status {said.status}"] += 1
+
+        with ThreadPoolExecutor(options.clients) as pool:
+            list(pool.map(client, [random_.random() for _ in range(options.clients)]))
+        sleep(2)
+        after = resident(process)
+        for prompt, said in expected.items():
+            assert server.ask(prompt, 24).text == said
+    return {**counts, "memory_mb": [before // 1024, after // 1024], "grown": round(after / before - 1, 3)}
+
+
+def resident(process: int) -> int:
+    """Return the KiB of memory that a process has."""
+    status = Path(f"/proc/{process}/status").read_text("utf-8")
+    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0])
+
+
+COMMANDS = {"together": together, "against": against, "single": single, "first": first, "soak": soak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("model")
+    parser.add_argument("--engine", default="openvino")
+    parser.add_argument("--draft", default="auto")
+    parser.add_argument("--url", default="http://127.0.0.1:8080/v1")
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=180)
+    options = parser.parse_args()
+    options.clients = options.clients or (64 if options.command == "soak" else 4)
+    found = COMMANDS[options.command](options)
+    sys.stdout.write(json.dumps({"command": options.command, "model": options.model, **found}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
