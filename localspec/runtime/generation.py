@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -250,6 +250,7 @@ class Runtime:
         alternatives: int | None = None,
         draft_length: DraftLengthPolicy | None = None,
         prediction: Tokens = (),
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> tuple[Answer, Generator[Step, None, None]]:
         """Return an empty answer to `prompt` and the steps that fill it as the caller draws them.
 
@@ -258,7 +259,8 @@ class Runtime:
         `loop_guard` an answer that repeats one passage without end (output/repetition.py) is ended.
         `stop_tokens` end it beside the model's own. The steps have likelihoods with so many `alternatives`.
         A `draft_length` decides instead of the runtime's own; what it learns is not kept. The drafter copies
-        from a `prediction`, the text that the answer is expected to be.
+        from a `prediction`, the text that the answer is expected to be. An answer has no steps if it is
+        `cancelled` while its prompt is read.
         Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and
         ContextFull for a prompt that leaves no room for an answer.
         """
@@ -278,7 +280,7 @@ class Runtime:
         answer = Answer(prompt_tokens=len(prompt))
         policy = self.draft_length if draft_length is None or self._off_reason else draft_length
         steps = self._decode(prompt, sampler, processor, policy, prediction[: self.engine.context])
-        return answer, self._steps(answer, prompt, policy, steps, to_the_end=limit == left)
+        return answer, self._steps(answer, prompt, policy, steps, cancelled, to_the_end=limit == left)
 
     def _check_asked(
         self, sampling: Sampling, stop: Sequence[str], alternatives: int | None, prediction: Tokens
@@ -346,13 +348,16 @@ class Runtime:
         prompt: list[int],
         policy: DraftLengthPolicy,
         decoded: Generator[Step, None, None],
+        cancelled: Callable[[], bool],
         *,
         to_the_end: bool,
     ) -> Generator[Step, None, None]:
         """Read the prompt, then yield the steps of the answer, filling `answer` with each."""
         chunk_seconds, resumed = 0.0, perf_counter()
         try:
-            chunk_seconds = self._read_prompt(answer, prompt)
+            chunk_seconds = self._read_prompt(answer, prompt, cancelled)
+            if cancelled():
+                return
             with closing(decoded) as steps:
                 for last in steps:
                     answer.stats.add(last)
@@ -377,15 +382,18 @@ class Runtime:
                 probes.add(self._policy_key, **learned)
             self.prompt_cache.keep(self.target, chunk_seconds)
 
-    def _read_prompt(self, answer: Answer, prompt: list[int]) -> float:
-        """Read all but the last token of the prompt; return the seconds that a chunk of it took."""
-        started = perf_counter()
+    def _read_prompt(self, answer: Answer, prompt: list[int], cancelled: Callable[[], bool]) -> float:
+        """Read all but the last token of the prompt, until cancelled; return the seconds of a chunk."""
+        started, chunk = perf_counter(), self.target.chunk
         answer.cached_prompt_tokens = self.prompt_cache.restore(self.target, prompt[:-1])
         restored = perf_counter()
-        unread = len(prompt) - shared_prefix(self.target.tokens, prompt)
-        self.target.read(prompt[:-1], rows=0)
+        held = shared_prefix(self.target.tokens, prompt)
+        unread = len(prompt) - held
+        for end in [*range(held + chunk, len(prompt) - 1, chunk), len(prompt) - 1]:
+            if not cancelled():
+                self.target.read(prompt[:end], rows=0)
         answer.prompt_seconds = perf_counter() - started
-        return (perf_counter() - restored) / max(unread, 1) * self.target.chunk
+        return (perf_counter() - restored) / max(unread, 1) * chunk
 
     def _decode(
         self,

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from localspec.errors import LocalspecError, TooLittleMemory, UnknownModel
-from localspec.serve.pool import Busy
+from localspec.serve.pool import Busy, Ending
 
 
 class Json(Response):
@@ -49,7 +49,7 @@ def _refused(request: Request, error: Exception) -> Json:
     if isinstance(error, Busy):
         body = body_of(request.url.path, message, "overloaded_error")
         return Json(body, 503, {"retry-after": str(error.seconds)})
-    if isinstance(error, TooLittleMemory):
+    if isinstance(error, TooLittleMemory | Ending):
         return Json(body_of(request.url.path, message, "overloaded_error"), 503)
     status = 404 if isinstance(error, UnknownModel) else 400
     return Json(body_of(request.url.path, message), status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -111,10 +111,13 @@ class End(NamedTuple):
 Event = Begin | Text | Call | End
 
 
-def generate(runtime: Runtime, request: Request, prompt: list[int]) -> Generator[Event, None, None]:
+def generate(
+    runtime: Runtime, request: Request, prompt: list[int], cancelled: Callable[[], bool]
+) -> Generator[Event, None, None]:
     """Yield the answer to a request with its `prompt`; closing the iterator interrupts it.
 
-    Raises the errors of `Runtime.answer`, and those of `prompt_of`.
+    Nothing more of the prompt is read once it is cancelled. Raises the errors of `Runtime.answer`, and those
+    of `prompt_of`.
     """
     tool_format = _tool_format(runtime, request)
     inside = request.text is None and opens_thought(runtime, prompt)
@@ -134,6 +137,7 @@ def generate(runtime: Runtime, request: Request, prompt: list[int]) -> Generator
         alternatives=request.alternatives,
         draft_length=request.policy(),
         prediction=_predicted(runtime, request),
+        cancelled=cancelled,
     )
     yield Begin()
     parser = AnswerParser(

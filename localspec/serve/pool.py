@@ -27,13 +27,22 @@ class Busy(LocalspecError):
         self.seconds = seconds
 
 
+class Ending(LocalspecError):
+    """The server ends before it has answered."""
+
+    def __init__(self) -> None:
+        super().__init__("The server ends", "Start it again: `localspec serve`")
+
+
 class Served:
     """A loaded model. It answers as many requests at once as it has runtimes, the others in their order.
 
     A request takes the free runtime whose KV cache holds most of its prompt, else the least recently used.
     """
 
-    def __init__(self, name: str, runtimes: Sequence[Runtime], max_waiting: int) -> None:
+    def __init__(
+        self, name: str, runtimes: Sequence[Runtime], max_waiting: int, ending: threading.Event
+    ) -> None:
         self.name, self.runtime = name, runtimes[0]
         self.parallel = len(runtimes)
         self.used = monotonic()  # when the last answer ended
@@ -42,13 +51,13 @@ class Served:
         self._free = list(runtimes)  # least recently used first
         self._choosing = threading.Lock()
         self._threads = ThreadPoolExecutor(len(runtimes), f"model {name}")
-        self._max_waiting = max_waiting
+        self._max_waiting, self._ending = max_waiting, ending
         self._seconds = 1.0  # of the last answers, on average
 
     async def answer(self, request: Request) -> AsyncGenerator[Event, None]:
         """Yield the answer to a request; leaving the loop stops the work within one pass.
 
-        Raises Busy, and what `generate` raises.
+        Raises Busy, Ending, and what `generate` raises.
         """
         if self.waiting >= self._max_waiting + self.parallel:
             seconds = self.waiting * self._seconds / self.parallel
@@ -62,8 +71,7 @@ class Served:
         def work() -> None:
             started = monotonic()
             try:
-                if not left.is_set():
-                    self._generate(request, put, left)
+                self._generate(request, put, lambda: left.is_set() or self._ending.is_set())
             except Exception as error:  # noqa: BLE001 - the other thread raises it again
                 put(error)
             finally:
@@ -82,19 +90,41 @@ class Served:
         finally:
             left.set()
 
-    def _generate(self, request: Request, put: Callable[[Event], None], left: threading.Event) -> None:
-        prompt = prompt_of(self.runtime, request)
+    def _generate(
+        self, request: Request, put: Callable[[Event], None], cancelled: Callable[[], bool]
+    ) -> None:
+        """Put the events of an answer until it is cancelled; raises Ending if the server ends first."""
+        if not cancelled():
+            prompt = prompt_of(self.runtime, request)
+            runtime = self._take(prompt)
+            try:
+                with closing(generate(runtime, request, prompt, cancelled)) as answer:
+                    for event in answer:
+                        if cancelled():
+                            break
+                        put(event)
+                    else:
+                        return
+            finally:
+                self._give_back(runtime)
+        if self._ending.is_set():
+            raise Ending
+
+    def _take(self, prompt: list[int]) -> Runtime:
         with self._choosing:
-            runtime = max(self._free, key=lambda free: shared_prefix(free.target.tokens, prompt))
-            self._free.remove(runtime)
-        try:
-            with closing(generate(runtime, request, prompt)) as answer:
-                for event in answer:
-                    put(event)
-                    if left.is_set():
-                        break
-        finally:
+            found = max(self._free, key=lambda free: shared_prefix(free.target.tokens, prompt))
+            self._free.remove(found)
+            return found
+
+    def _give_back(self, runtime: Runtime) -> None:
+        """Let others take a runtime; the texts that are kept have no more tokens than one may have."""
+        with self._choosing:
             self._free.append(runtime)
+            left = sum(len(free.target.tokens) for free in self._free) - runtime.engine.context
+            for free in self._free[:-1]:
+                if left > 0:
+                    left -= len(free.target.tokens)
+                    free.forget()
 
     def close(self) -> None:
         """Answer no more requests."""
@@ -114,6 +144,7 @@ class Pool:
 
     def __init__(self, load: Load, *, keep_alive: float = 600.0, max_waiting: int = 64) -> None:
         self._load, self._keep_alive, self._max_waiting = load, keep_alive, max_waiting
+        self._ending = threading.Event()
         self._served: dict[str, Served] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -132,7 +163,7 @@ class Pool:
 
     def add(self, name: str, runtimes: Sequence[Runtime]) -> None:
         """Take in the runtimes of a loaded model."""
-        self._served[name] = Served(name, runtimes, self._max_waiting)
+        self._served[name] = Served(name, runtimes, self._max_waiting, self._ending)
 
     def drop_idle(self) -> None:
         """Drop the models that nobody has asked for a while."""
@@ -144,6 +175,10 @@ class Pool:
         """Return how long a model stays if nobody asks it."""
         keep = self._keep_alive if served.keep_alive is None else served.keep_alive
         return served.used + keep - monotonic()
+
+    def end(self) -> None:
+        """End all answers within one pass; they raise Ending."""
+        self._ending.set()
 
     def close(self) -> None:
         """Drop all models."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, ClassVar
 
 import h11
@@ -23,8 +25,23 @@ class Limits:
     reading: float = 30.0  # without an answer's bytes being read
 
 
-def make(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
-    """Return a server of an application."""
+class Server(uvicorn.Server):
+    """A server that ends its answers before it ends."""
+
+    def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end = end
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the answers, and then the server."""
+        self._end()
+        super().handle_exit(sig, frame)
+
+
+def make(
+    app: FastAPI, limits: Limits | None = None, end: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """Return a server of an application; on Ctrl-C and SIGTERM it calls `end`."""
 
     class Connection(LimitedConnection):
         """A connection with these limits."""
@@ -38,12 +55,12 @@ def make(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    return uvicorn.Server(config)
+    return Server(config, end)
 
 
-def run(app: FastAPI, listening: socket.socket) -> None:
-    """Serve an application on a socket until Ctrl-C or SIGTERM."""
-    make(app).run(sockets=[listening])
+def run(app: FastAPI, listening: socket.socket, end: Callable[[], None]) -> None:
+    """Serve an application on a socket until Ctrl-C or SIGTERM, when its answers must `end`."""
+    make(app, end=end).run(sockets=[listening])
 
 
 class Timer:

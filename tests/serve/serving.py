@@ -61,6 +61,10 @@ class Server:
         status, told = self.ask("POST", "/api/generate", {"model": model})
         assert (status, json.loads(told)["done_reason"]) == (200, "load")
 
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
     def stop(self) -> int:
         """End it as a service manager does, and return the exit code."""
         self._process.send_signal(signal.SIGTERM)

@@ -159,7 +159,7 @@ def serve(given: ServeOptions) -> None:
     log = console.say if given.log == "json" else None
     made = app.create(served, library, hosts=hosts, key=given.api_key, log=log)
     _tell(address_of(given.host, listening.getsockname()[1]), "KEY" if given.api_key else "none")
-    server.run(made, listening)
+    server.run(made, listening, served.end)
 
 
 def _tell(address: str, key: str) -> None:
