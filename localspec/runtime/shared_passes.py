@@ -35,7 +35,7 @@ class Passes:
     """The passes of one engine, in which the texts of several threads share.
 
     A pass starts once every open text waits for it, or the first has waited `patience` times as long as the
-    last pass took: a text whose draft takes long joins a later one. The thread that finds this so reads for
+    last pass took: a text whose draft takes long joins a later one, and none waits for it before. The thread that finds this so reads for
     all. A long prompt comes in chunks, each of which shares its pass with the tokens of the other texts, so
     no text waits for another's prompt.
     """
@@ -95,6 +95,7 @@ class Passes:
 
     def _pass(self) -> None:
         """Read for all that wait; others may come and wait for the next pass meanwhile."""
+        self._open = set(self._waiting)
         batch, self._waiting = list(self._waiting.values()), {}
         self._reading = True
         self._changed.release()
