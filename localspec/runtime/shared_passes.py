@@ -35,9 +35,9 @@ class Passes:
     """The passes of one engine, in which the texts of several threads share.
 
     A pass starts once every open text waits for it, or the first has waited `patience` times as long as the
-    last pass took: a text whose draft takes long joins a later one, and none waits for it before. The thread that finds this so reads for
-    all. A long prompt comes in chunks, each of which shares its pass with the tokens of the other texts, so
-    no text waits for another's prompt.
+    last pass took: a text whose draft takes long joins a later one, and none waits for it before. The thread
+    that finds this so reads for all. A long prompt comes in chunks, each of which shares its pass with the
+    tokens of the other texts, so no text waits for another's prompt.
     """
 
     def __init__(self, shared: SharedPasses, patience: float) -> None:

@@ -82,6 +82,11 @@ async def _merged(
 
     Raises what they raise; leaving the loop leaves all answers.
     """
+    if len(answers) == 1:
+        async with aclosing(answers[0]):
+            async for event in answers[0]:
+                yield 0, event
+        return
     found: asyncio.Queue[tuple[int, Event] | BaseException | None] = asyncio.Queue()
 
     async def drain(number: int, answer: AsyncGenerator[Event, None]) -> None:

@@ -6,9 +6,10 @@
     python tests/perf/load.py first MODEL                 # seconds to the first token
     python tests/perf/load.py soak MODEL [--clients 64] [--seconds 180]
 
-`together` compares clients that ask at once with the same ones in turn, `against` with the same ones
-at once at another server of OpenAI's API. What is compared runs in turns; ratios are of medians. A figure is
-printed only beside texts that are equal to those of one client alone.
+`together` compares clients that ask one server at once with the same ones in turn at another, `against` with
+the same ones at once at another server of OpenAI's API. Each round has other prompts, one of each kind of
+the bench's suites, since drafts copy from earlier answers. What is compared runs in turns; ratios are of
+medians. A figure is printed only beside texts that are equal to those of one client alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -33,6 +35,7 @@ from urllib.parse import urlsplit
 
 from measure import open_runtime
 
+from localspec.bench import suites
 from localspec.chat import Chat
 from localspec.core.sampler import Sampling
 
@@ -46,6 +49,8 @@ PROMPTS = [
     "Write a SQL query for the three best customers of each month, and explain it.",
     "Give me a recipe for bread with exact amounts.",
 ]
+WORD = re.compile(rb'"content": ?"[^"]')
+KINDS = ("code-write", "prose", "math", "tools", "summary", "code-edit")
 LONG = Path(__file__).parents[2] / "docs" / "performance.md"
 BAD = [
     "{",
@@ -66,6 +71,16 @@ class Said(NamedTuple):
     status: int = 200
 
 
+def _said(received: bytes, first: float, seconds: float) -> Said:
+    """Return the answer in the bytes of a response, as far as it came."""
+    status, text, used = int((received.split(maxsplit=2) + [b"0", b"0"])[1]), "", 0
+    for line in re.findall(rb"^data: (\{.*\})\s*$", received, re.MULTILINE):
+        found = json.loads(line)
+        text += "".join(choice["delta"].get("content") or "" for choice in found.get("choices", ()))
+        used = (found.get("usage") or {}).get("completion_tokens", used)
+    return Said(text, used, first, seconds, status)
+
+
 class Server:
     """A server of OpenAI's API, and the name that it has for the model."""
 
@@ -74,27 +89,30 @@ class Server:
         self.model = model
 
     def ask(self, prompt: str, tokens: int, leave_after: int | None = None) -> Said:
-        """Return a greedy answer, read as a stream; the client may leave after some lines."""
+        """Return a greedy answer, read as a stream; the client may leave after so many pieces.
+
+        What comes is parsed at its end: this process must not take the server's processor.
+        """
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
             **{"temperature": 0, "max_tokens": tokens, "stream": True},
             "stream_options": {"include_usage": True},
         }
-        started, first, text, used = perf_counter(), 0.0, "", 0
-        with self._posted(json.dumps(body)) as response:
-            for number, line in enumerate(iter(response.readline, b"")):
-                if leave_after is not None and number >= leave_after:
+        text = json.dumps(body).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {self.place.netloc}\r\nconnection: close\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n"
+        started, first, pieces = perf_counter(), 0.0, list[bytes]()
+        with socket.create_connection((self.place.hostname, self.place.port), timeout=600) as to:
+            to.sendall(head.encode() + text)
+            while piece := to.recv(65536):
+                pieces.append(piece)
+                if not first and WORD.search(piece):
+                    first = perf_counter() - started
+                if leave_after is not None and len(pieces) >= leave_after:
                     break
-                if not line.startswith(b"data: {"):
-                    continue
-                found = json.loads(line[6:])
-                for choice in found.get("choices", ()):
-                    if piece := choice["delta"].get("content"):
-                        first = first or perf_counter() - started
-                        text += piece
-                used = (found.get("usage") or {}).get("completion_tokens", used)
-            return Said(text, used, first, perf_counter() - started, response.status)
+        seconds = perf_counter() - started
+        return _said(b"".join(pieces), first, seconds)
 
     def status(self, body: str) -> int:
         with self._posted(body.replace('"MODEL"', json.dumps(self.model))) as response:
@@ -150,33 +168,41 @@ def report(first: list[float], second: list[float], same: bool) -> dict[str, Any
     return found | ({"ratio": round(middle[0] / middle[1], 2)} if same else {"texts": "differ"})
 
 
+def rounds(options: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield the prompts of each round, the first of which warms up."""
+    kinds = [suites.load(kind) for kind in KINDS]
+    prompts = [prompt.turns[0] for several in zip(*kinds, strict=False) for prompt in several]
+    for number in range(options.repeat + 1):
+        yield prompts[number * options.clients :][: options.clients]
+
+
 def together(options: argparse.Namespace) -> dict[str, Any]:
-    prompts = PROMPTS[: options.clients]
-    with serving(options, "--parallel", str(options.clients)) as (server, _):
-        in_turn(server, prompts, options.tokens)
-        at_once(server, prompts, options.tokens)
-        first, second, same = [], [], True
-        for _ in range(options.repeat):
-            speed, several = at_once(server, prompts, options.tokens)
-            first.append(speed)
-            speed, single = in_turn(server, prompts, options.tokens)
-            second.append(speed)
-            same &= [said.text for said in several] == [said.text for said in single]
+    first, second, same = [], [], True
+    several = ("--parallel", str(options.clients))
+    with serving(options, *several) as (server, _), serving(options, *several) as (other, _):
+        for number, prompts in enumerate(rounds(options)):
+            speed, said = at_once(server, prompts, options.tokens)
+            turns, alone = in_turn(other, prompts, options.tokens)
+            same &= [each.text for each in said] == [each.text for each in alone]
+            if number:
+                first.append(speed)
+                second.append(turns)
     return report(first, second, same)
 
 
 def against(options: argparse.Namespace) -> dict[str, Any]:
-    prompts = PROMPTS[: options.clients]
     other = Server(options.url, options.model)
-    with serving(options, "--parallel", str(options.clients)) as (server, _):
-        alone = [said.text for said in in_turn(server, prompts, options.tokens)[1]]
-        first, second, same = [], [], True
-        for number in range(options.repeat + 1):
-            speeds = [at_once(each, prompts, options.tokens) for each in (server, other)]
-            same &= [said.text for said in speeds[0][1]] == alone
-            if number:  # the first round warms up
-                first.append(speeds[0][0])
-                second.append(speeds[1][0])
+    first, second, same = [], [], True
+    several = ("--parallel", str(options.clients))
+    with serving(options, *several) as (server, _):
+        for number, prompts in enumerate(rounds(options)):
+            speed, said = at_once(server, prompts, options.tokens)
+            theirs, _ = at_once(other, prompts, options.tokens)
+            alone = in_turn(server, prompts, options.tokens)[1]
+            same &= [each.text for each in said] == [each.text for each in alone]
+            if number:
+                first.append(speed)
+                second.append(theirs)
     return report(first, second, same)
 
 
@@ -184,10 +210,10 @@ def single(options: argparse.Namespace) -> dict[str, Any]:
     runtime = open_runtime(options.model, engine=options.engine, draft=options.draft)
     first, second, same = [], [], True
     with serving(options) as (server, _):
-        for number in range(options.repeat + 1):
-            told, served = [], in_turn(server, PROMPTS[:4], options.tokens)
+        for number, prompts in enumerate(rounds(options)):
+            told, served = [], in_turn(server, prompts, options.tokens)
             started, tokens = perf_counter(), 0
-            for prompt in PROMPTS[:4]:
+            for prompt in prompts:
                 answer, steps = Chat(runtime, sampling=Sampling(), max_tokens=options.tokens).ask(prompt)
                 told.append("".join(step.text for step in steps))
                 tokens += len(answer.token_ids)
