@@ -2,7 +2,14 @@
 
 from localspec.devices.accelerators import Device, all_devices, has_nvidia_driver
 from localspec.devices.choice import AUTO, Chosen, choose
-from localspec.devices.hardware import Cpu, cpu, free_memory, processor, vector_instructions
+from localspec.devices.hardware import (
+    Cpu,
+    cpu,
+    free_memory,
+    processor,
+    trim_memory,
+    vector_instructions,
+)
 from localspec.devices.libraries import LIBRARIES, EngineLibrary, versions
 from localspec.devices.report import as_values
 
@@ -23,6 +30,7 @@ __all__ = [
     "free_memory",
     "has_nvidia_driver",
     "processor",
+    "trim_memory",
     "vector_instructions",
     "versions",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +43,12 @@ def free_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def trim_memory() -> None:
+    """Return freed memory to the system, where the C library keeps it and can (glibc)."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
 
 
 def _model_name() -> str:

@@ -41,16 +41,13 @@ class Passes:
     """
 
     def __init__(self, shared: SharedPasses, patience: float) -> None:
-        self._shared, self._patience = shared, patience
+        self.shared, self._patience = shared, patience
         self._changed = threading.Condition()
         self._open: set[SharedEngine] = set()
         self._waiting: dict[SharedEngine, _Waiting] = {}
         self._reading = False
+        self._visitors = 0  # threads that do something between two passes
         self._seconds = 0.0  # of the last pass
-
-    def session(self) -> Session:
-        """Return a new, empty session of the engine."""
-        return self.between(self._shared.session)
 
     def read(self, text: SharedEngine, read: Read) -> tuple[Logits, Company]:
         """Return the logits of a read, for the caller to keep, and the company of its pass.
@@ -62,7 +59,7 @@ class Passes:
             self._open.add(text)
             self._changed.notify_all()
             while not own.done:
-                if self._reading:
+                if self._reading or self._visitors:
                     self._changed.wait()
                 elif (left := self._left()) > 0:
                     self._changed.wait(left)
@@ -80,11 +77,21 @@ class Passes:
             self._changed.notify_all()
 
     def between(self, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`, which runs while no pass does."""
+        """Return the result of `work`, which runs before the next pass, while none does."""
         with self._changed:
-            while self._reading:
-                self._changed.wait()
-            return work()
+            self._visitors += 1
+            try:
+                while self._reading:
+                    self._changed.wait()
+                return work()
+            finally:
+                self._visitors -= 1
+                self._changed.notify_all()
+
+    def opened(self, text: SharedEngine) -> None:
+        """Let the next pass wait for a text that is about to read."""
+        with self._changed:
+            self._open.add(text)
 
     def _left(self) -> float:
         """Return the seconds for which the next pass still waits."""
@@ -113,7 +120,7 @@ class Passes:
     def _read(self, batch: Sequence[_Waiting]) -> None:
         """Enter the logits of each read, or its error: one that fails fails alone."""
         try:
-            found = self._shared.forward([one.read for one in batch])
+            found = self.shared.forward([one.read for one in batch])
             for one, logits in zip(batch, found, strict=True):
                 one.logits = logits.copy()
         except Exception as error:  # noqa: BLE001 - the thread of the read raises it again
@@ -156,7 +163,7 @@ class SharedEngine(Engine):
 
     def session(self) -> Session:
         """Return a new, empty session; those of one engine are for one thread at a time."""
-        session = self.passes.session()
+        session = self.passes.between(self.passes.shared.session)
         exportable = isinstance(session, ExportableSession)
         return (SharedExportableSession if exportable else SharedSession)(self, session)
 
@@ -179,6 +186,7 @@ class SharedSession(Session):
 
     def rewind(self, length: int) -> int:
         """Keep at most the first `length` tokens and return the number that was really kept."""
+        self._text.passes.opened(self._text)
         return self._text.passes.between(lambda: self._session.rewind(length))
 
 

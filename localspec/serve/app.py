@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastapi import FastAPI
 from fastapi.responses import Response
 
+from localspec import devices
 from localspec.library import Library
 from localspec.serve import faults
 from localspec.serve.anthropic.routes import routes as anthropic_routes
@@ -62,16 +63,18 @@ def create(
 
 
 def _lifespan(pool: Pool) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return what runs beside the application: idle models leave, and at its end all do."""
+    """Return what runs beside the application: idle models leave, freed memory goes, and at its end all do."""
 
-    async def drop_idle() -> None:
+    async def tidy() -> None:
         while True:
             await asyncio.sleep(LOOK)
             pool.drop_idle()
+            if pool.rests():
+                await asyncio.to_thread(devices.trim_memory)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        dropping = asyncio.create_task(drop_idle())
+        dropping = asyncio.create_task(tidy())
         yield
         dropping.cancel()
         pool.close()

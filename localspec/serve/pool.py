@@ -145,6 +145,7 @@ class Pool:
     def __init__(self, load: Load, *, keep_alive: float = 600.0, max_waiting: int = 64) -> None:
         self._load, self._keep_alive, self._max_waiting = load, keep_alive, max_waiting
         self._ending = threading.Event()
+        self._rested = 0.0  # when it rested
         self._served: dict[str, Served] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -170,6 +171,14 @@ class Pool:
         for name, served in list(self._served.items()):
             if not served.waiting and self.seconds_left(served) < 0:
                 self._served.pop(name).close()
+
+    def rests(self) -> bool:
+        """Return whether all requests have been answered since the last time that this was so."""
+        used = max((served.used for served in self.loaded), default=0.0)
+        if used <= self._rested or any(served.waiting for served in self.loaded):
+            return False
+        self._rested = monotonic()
+        return True
 
     def seconds_left(self, served: Served) -> float:
         """Return how long a model stays if nobody asks it."""

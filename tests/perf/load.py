@@ -4,7 +4,7 @@
     python tests/perf/load.py against MODEL --url http://127.0.0.1:8080/v1 [--clients 4] [--repeat 3]
     python tests/perf/load.py single MODEL [--repeat 3]   # beside a conversation in this process
     python tests/perf/load.py first MODEL                 # seconds to the first token
-    python tests/perf/load.py soak MODEL [--clients 64] [--seconds 180]
+    python tests/perf/load.py soak MODEL [--clients 64] [--seconds 360]
 
 `together` compares clients that ask one server at once with the same ones in turn at another, `against` with
 the same ones at once at another server of OpenAI's API. Each round has other prompts, one of each kind of
@@ -250,37 +250,47 @@ def first(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def soak(options: argparse.Namespace) -> dict[str, Any]:
-    """Let clients ask, leave, send long prompts and bad bodies; count what came, and compare all texts."""
+    """Let clients ask, leave, send long prompts and bad bodies; count what came, and compare all texts.
+
+    The memory is that after half of the time and at the end: engines keep what they made for each width.
+    """
     text, random_ = LONG.read_text("utf-8"), random.Random(0)
     long = [text[at : at + 3000] for at in range(0, 12_000, 3000)]
+    counts, memory = Counter[str](), list[int]()
     with serving(options, "--queue", str(options.clients)) as (server, process):
         expected = {prompt: server.ask(prompt, 24).text for prompt in [*PROMPTS, *long]}
-        at_once(server, PROMPTS, 24)
-        before, counts, until = resident(process), Counter[str](), perf_counter() + options.seconds
 
-        def client(seed: int) -> None:
+        def client(seed: float, until: float) -> None:
             mine = random.Random(seed)
             while perf_counter() < until:
-                kind = mine.choices(["whole", "leaves", "bad"], [6, 3, 2])[0]
-                prompt = mine.choice(list(expected))
-                if kind == "bad":
-                    status = server.status(mine.choice(BAD))
-                    counts["bad bodies refused" if status in (400, 404) else f"bad body: {status}"] += 1
-                elif kind == "leaves":
-                    server.ask(prompt, 24, leave_after=mine.randint(0, 12))
-                    counts["left"] += 1
-                else:
-                    said = server.ask(prompt, 24)
-                    same = said.text == expected[prompt]
-                    counts["equal" if same else f"other text, status {said.status}"] += 1
+                counts[request(server, mine, expected)] += 1
 
-        with ThreadPoolExecutor(options.clients) as pool:
-            list(pool.map(client, [random_.random() for _ in range(options.clients)]))
-        sleep(2)
-        after = resident(process)
-        for prompt, said in expected.items():
-            assert server.ask(prompt, 24).text == said
-    return {**counts, "memory_mb": [before // 1024, after // 1024], "grown": round(after / before - 1, 3)}
+        for _ in range(2):
+            until = perf_counter() + options.seconds / 2
+            with ThreadPoolExecutor(options.clients) as pool:
+                list(pool.map(lambda seed, until=until: client(seed, until), seeds(random_, options.clients)))
+            sleep(12)  # until the server has tidied up
+            memory.append(resident(process))
+        assert all(server.ask(prompt, 24).text == said for prompt, said in expected.items())
+    grown = round(memory[1] / memory[0] - 1, 3)
+    return {**counts, "memory_mb": [each // 1024 for each in memory], "grown": grown}
+
+
+def seeds(random_: random.Random, count: int) -> list[float]:
+    return [random_.random() for _ in range(count)]
+
+
+def request(server: Server, mine: random.Random, expected: dict[str, str]) -> str:
+    """Send a request of some kind; return what came of it."""
+    kind, prompt = mine.choices(["whole", "leaves", "bad"], [6, 3, 2])[0], mine.choice(list(expected))
+    if kind == "bad":
+        status = server.status(mine.choice(BAD))
+        return "bad bodies refused" if status in (400, 404) else f"bad body: {status}"
+    if kind == "leaves":
+        server.ask(prompt, 24, leave_after=mine.randint(0, 12))
+        return "left"
+    said = server.ask(prompt, 24)
+    return "equal" if said.text == expected[prompt] else f"other text, status {said.status}"
 
 
 def resident(process: int) -> int:
@@ -302,7 +312,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--seconds", type=float, default=360)
     options = parser.parse_args()
     options.clients = options.clients or (64 if options.command == "soak" else 4)
     found = COMMANDS[options.command](options)

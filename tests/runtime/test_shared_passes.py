@@ -137,3 +137,27 @@ def test_engines_share_what_they_can() -> None:
     assert len(found) == 3
     assert all(isinstance(one[target], SharedEngine) and one[draft] is hidden for one in found)
     assert 0 < DRAFT < TARGET < 1
+
+
+def test_a_text_that_comes_waits_for_one_pass_of_a_long_prompt(counted: Counted) -> None:
+    here, comes = texts_of(counted, count=2)
+    long, short = here.session(), comes.session()
+    short.forward([1, 2, 3], 1)
+    comes.leave()
+    begun = threading.Event()
+
+    def read() -> None:
+        for _ in range(150):
+            long.forward([1], 0)
+            begun.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        begun.wait(timeout=30)
+        before = len(counted.texts)
+        short.rewind(2)
+        short.forward([4], 1)
+        assert len(counted.texts) - before <= 4
+        assert not reading.done()
+        comes.leave()
+        reading.result(timeout=30)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from localspec.devices import trim_memory
+
 EVERY = 0.1  # seconds between two sweeps while a file is read
 DONT_NEED = 4  # MADV_DONTNEED
 MAPS = Path("/proc/self/maps")
@@ -30,7 +32,7 @@ def read_once(file: Path) -> Iterator[None]:
         while not done.wait(EVERY):
             _drop(spans)
 
-    _trim()
+    trim_memory()
     sweeping = threading.Thread(target=sweep, daemon=True)
     sweeping.start()
     try:
@@ -39,7 +41,7 @@ def read_once(file: Path) -> Iterator[None]:
         done.set()
         sweeping.join()
         _drop(spans)
-        _trim()
+        trim_memory()
 
 
 def _spans(file: Path) -> list[Span]:
@@ -57,9 +59,3 @@ def _spans(file: Path) -> list[Span]:
 def _drop(spans: list[Span]) -> None:
     for start, end in spans:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), DONT_NEED)
-
-
-def _trim() -> None:
-    """Return freed memory of compilation to the system, if the C library can."""
-    if MAPS.exists() and hasattr(ctypes.CDLL(None), "malloc_trim"):
-        ctypes.CDLL(None).malloc_trim(0)
