@@ -258,9 +258,8 @@ class Runtime:
         Tokens that are `marks` (with their texts) are shown too, and the steps tell their places. With a
         `loop_guard` an answer that repeats one passage without end (output/repetition.py) is ended.
         `stop_tokens` end it beside the model's own. The steps have likelihoods with so many `alternatives`.
-        A `draft_length` decides instead of the runtime's own; what it learns is not kept. The drafter copies
-        from a `prediction`, the text that the answer is expected to be. An answer has no steps if it is
-        `cancelled` while its prompt is read.
+        A `draft_length` decides instead of the runtime's own, and what it learns is not kept. The drafter
+        copies from a `prediction`, the expected text. `cancelled` ends the reading of the prompt.
         Raises EmptyPrompt, BadValue, UnsupportedModel for a token that the model does not have, and
         ContextFull for a prompt that leaves no room for an answer.
         """
@@ -269,18 +268,28 @@ class Runtime:
         left = self.engine.context - len(prompt)
         limit = left if max_tokens is None else min(max_tokens, left)
         processor = self._processor(stop, stop_tokens, special, marks, loop_guard, limit)
-        sampler = Sampler(
-            sampling,
-            seed=int.from_bytes(os.urandom(7)) if seed is None else seed,
-            answer_from=len(prompt),
-            coupled=self.verifier.coupled,
-            constraint=self._constraint(grammar) if grammar else None,
-            alternatives=alternatives,
-        )
+        sampler = self._sampler(sampling, seed, len(prompt), grammar, alternatives)
         answer = Answer(prompt_tokens=len(prompt))
         policy = self.draft_length if draft_length is None or self._off_reason else draft_length
         steps = self._decode(prompt, sampler, processor, policy, prediction[: self.engine.context])
         return answer, self._steps(answer, prompt, policy, steps, cancelled, to_the_end=limit == left)
+
+    def _sampler(
+        self,
+        sampling: Sampling,
+        seed: int | None,
+        answer_from: int,
+        grammar: str | None,
+        alternatives: int | None,
+    ) -> Sampler:
+        return Sampler(
+            sampling,
+            seed=int.from_bytes(os.urandom(7)) if seed is None else seed,
+            answer_from=answer_from,
+            coupled=self.verifier.coupled,
+            constraint=self._constraint(grammar) if grammar else None,
+            alternatives=alternatives,
+        )
 
     def _check_asked(
         self, sampling: Sampling, stop: Sequence[str], alternatives: int | None, prediction: Tokens

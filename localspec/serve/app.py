@@ -63,7 +63,7 @@ def create(
 
 
 def _lifespan(pool: Pool) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return what runs beside the application: idle models leave, freed memory goes, and at its end all do."""
+    """Return what runs beside the application: idle models and freed memory go, at its end all models."""
 
     async def tidy() -> None:
         while True:

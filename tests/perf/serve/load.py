@@ -1,10 +1,10 @@
 """Put load on `localspec serve`, and measure what several clients get.
 
-    python tests/perf/load.py together MODEL [--engine SPEC] [--draft SPEC] [--clients 4] [--repeat 3]
-    python tests/perf/load.py against MODEL --url http://127.0.0.1:8080/v1 [--clients 4] [--repeat 3]
-    python tests/perf/load.py single MODEL [--repeat 3]   # beside a conversation in this process
-    python tests/perf/load.py first MODEL                 # seconds to the first token
-    python tests/perf/load.py soak MODEL [--clients 64] [--seconds 360]
+    python tests/perf/serve/load.py together MODEL [--engine SPEC] [--draft SPEC] [--clients 4] [--repeat 3]
+    python tests/perf/serve/load.py against MODEL --url http://127.0.0.1:8080/v1 [--clients 4] [--repeat 3]
+    python tests/perf/serve/load.py single MODEL [--repeat 3]   # beside a conversation in this process
+    python tests/perf/serve/load.py first MODEL                 # seconds to the first token
+    python tests/perf/serve/load.py soak MODEL [--clients 64] [--seconds 360]
 
 `together` compares clients that ask one server at once with the same ones in turn at another, `against` with
 the same ones at once at another server of OpenAI's API. Each round has other prompts, one of each kind of
@@ -33,11 +33,12 @@ from time import perf_counter, sleep
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from measure import open_runtime
-
 from localspec.bench import suites
 from localspec.chat import Chat
 from localspec.core.sampler import Sampling
+from localspec.library import Library, Silent
+from localspec.runtime.choice import Choice
+from localspec.runtime.generation import Runtime
 
 PROMPTS = [
     "Write a Python function that parses a line of CSV with quotes. Comment each step.",
@@ -51,7 +52,7 @@ PROMPTS = [
 ]
 WORD = re.compile(rb'"content": ?"[^"]')
 KINDS = ("code-write", "prose", "math", "tools", "summary", "code-edit")
-LONG = Path(__file__).parents[2] / "docs" / "performance.md"
+LONG = Path(__file__).parents[3] / "docs" / "performance.md"
 BAD = [
     "{",
     '{"model": 3}',
@@ -207,7 +208,8 @@ def against(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def single(options: argparse.Namespace) -> dict[str, Any]:
-    runtime = open_runtime(options.model, engine=options.engine, draft=options.draft)
+    choice = Choice(engine=options.engine, draft=options.draft)
+    runtime = Runtime.load(options.model, choice, Library(), Silent())
     first, second, same = [], [], True
     with serving(options) as (server, _):
         for number, prompts in enumerate(rounds(options)):
