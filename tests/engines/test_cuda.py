@@ -14,7 +14,7 @@ import torch
 from passes import read
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel
+from localspec.core.contracts import DraftModel, Read
 from localspec.core.cursor import Cursor
 from localspec.drafters.draft_model import ModelDraft
 from localspec.engines.torch.engine import Torch
@@ -64,6 +64,21 @@ def test_it_says_what_it_runs_on(on: Make, precision: str) -> None:
     engine = on(precision)
     assert (engine.device, engine.vocab, engine.context) == ("cuda:0", 49152, 8192)
     assert {values.device.type for values in engine.model.parameters()} == {"cuda"}
+
+
+@every_precision
+def test_texts_share_a_pass(on: Make, ids: Callable[[str], list[int]], precision: str) -> None:
+    text, engine = ids(CODE * 3), on(precision)
+    shared = engine.shared_passes(2)
+    assert shared is not None
+    for start, session in ((0, shared.session()), (50, shared.session())):
+        other, alone = shared.session(), engine.session()
+        for size in (40, 1, 4):
+            tokens = text[start : start + size]
+            reads = [Read(session, tokens, min(size, 4)), Read(other, text[9 : 9 + size // 2], 0)]
+            found, _ = shared.forward(reads)
+            assert np.abs(found - alone.forward(tokens, min(size, 4))).max() < TRACE[precision]
+            start += size
 
 
 @every_precision
