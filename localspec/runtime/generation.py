@@ -216,8 +216,19 @@ class Runtime:
 
         The draft-length policy keeps what it has learned about costs and acceptance.
         """
-        self.target.read([], rows=0)
+        self.drop_text()
         self.drafter = self._new_drafter()
+
+    def drop_text(self) -> None:
+        """Empty the target's KV cache; the drafter may still copy from the text."""
+        self.target.read([], rows=0)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Let no shared pass wait for this runtime."""
+        for engine in (self.engine, self.draft_engine):
+            if isinstance(engine, SharedEngine):
+                engine.leave()
 
     def encode(self, text: str, *, raw: bool) -> list[int]:
         """Return the tokens of a text; `raw` adds what begins every text of the model (BOS)."""
@@ -382,9 +393,7 @@ class Runtime:
                         resumed = perf_counter()
         finally:
             answer.seconds += perf_counter() - resumed
-            for engine in (self.engine, self.draft_engine):
-                if isinstance(engine, SharedEngine):
-                    engine.leave()
+            self._leave()
             answer.context_full = to_the_end and answer.finish_reason == "length"
             answer.off_reason, answer.gains = self._why_off(answer, policy), policy.gains
             if policy is self.draft_length and (learned := policy.state()):

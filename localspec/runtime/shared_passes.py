@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
+import numpy as np
+
 from localspec.core.contracts import Engine, ExportableSession, Read, Session, SharedPasses
 from localspec.core.types import Company, Logits, Tokens
 from localspec.runtime.loading import LoadSpec
@@ -181,6 +183,8 @@ class SharedSession(Session):
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return the logits [rows, vocab] of the last `rows` of them."""
+        if not tokens:
+            return np.empty((0, self._text.vocab), np.float32)
         logits, self.company = self._text.passes.read(self._text, Read(self._session, tokens, rows))
         return logits
 

@@ -122,9 +122,9 @@ class Served:
             self._free.append(runtime)
             left = sum(len(free.target.tokens) for free in self._free) - runtime.engine.context
             for free in self._free[:-1]:
-                if left > 0:
+                if left > 0 and free.target.tokens:
                     left -= len(free.target.tokens)
-                    free.forget()
+                    free.drop_text()
 
     def close(self) -> None:
         """Answer no more requests."""

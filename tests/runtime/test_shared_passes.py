@@ -110,9 +110,7 @@ def test_a_read_that_fails_fails_alone(counted: Counted) -> None:
     sessions = [engine.session() for engine in engines]
     with ThreadPoolExecutor(2) as pool:
         sessions[0].forward([1], 1)
-        opened = pool.submit(sessions[1].forward, [], 0)
-        sessions[0].forward([], 0)
-        opened.result(timeout=30)
+        engines[1].passes.opened(engines[1])
         fine = pool.submit(sessions[0].forward, [2, 3], 1)
         full = pool.submit(sessions[1].forward, [1] * 201, 1)
         with pytest.raises(ContextFull):
