@@ -147,7 +147,9 @@ class StoredModel:
             )
         prompt = self.first_tokens()
         for mark, text in ((marks.before, before), (marks.behind, behind), (marks.answer, "")):
-            prompt += [tokenizer.token_to_id(mark), *encoder.plain(text, mark)]
+            token = tokenizer.token_to_id(mark)
+            assert token is not None, mark  # it was found in the tokenizer
+            prompt += [token, *encoder.plain(text, mark)]
         return prompt
 
     @cached_property
