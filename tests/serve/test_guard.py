@@ -103,6 +103,10 @@ def test_other_machines_need_a_key(localspec: Localspec) -> None:
     localspec.run("serve", "--host", "0.0.0.0").refused(2, "0.0.0.0", "--api-key")
 
 
+def test_a_time_is_read_before_anything_is_loaded(localspec: Localspec) -> None:
+    localspec.run("serve", "no-such-model", "--keep-alive", "soon").refused(2, "--keep-alive", "soon", "10m")
+
+
 def test_the_page_of_the_server_itself_may_ask_by_any_name(localspec: Localspec) -> None:
     running = Server(localspec, "--host", "0.0.0.0", "--api-key", "secret")
     key = {"x_api_key": "secret"}

@@ -89,6 +89,7 @@ def test_what_cannot_be_answered_is_refused(client: Client) -> None:
         ({"options": {"mirostat": 2}}, "mirostat"),
         ({"options": {"num_ctx": 10**7}}, "num_ctx"),
         ({"keep_alive": "soon"}, "keep_alive"),
+        ({"keep_alive": "1.2.3m"}, "keep_alive"),
         ({"think": True}, "think"),
     ):
         with pytest.raises(ResponseError, match=named) as refused:

@@ -14,6 +14,7 @@ from localspec.cli import completion, console, options
 from localspec.cli.server import vllm
 from localspec.cli.server.client import PORT, address_of
 from localspec.errors import BadValue, MissingExtra, NetworkError
+from localspec.serve.duration import seconds_of
 
 HELP = """Serve models to editors and agents through the APIs of OpenAI, Anthropic and Ollama, and a chat in
 the browser.
@@ -59,8 +60,8 @@ class ServeOptions:
         str | None, typer.Option(help="Key that clients must send.", metavar="KEY", show_default="none")
     ] = None
     keep_alive: Annotated[
-        float, typer.Option(min=0, help="Minutes that an idle model stays.", metavar="MINUTES")
-    ] = 10.0
+        str, typer.Option(help="How long an idle model stays: 30s, 10m, 1h, -1 for ever.", metavar="TIME")
+    ] = "10m"
     parallel: Annotated[
         int, typer.Option(min=1, max=64, help="Requests that a model answers at once.", metavar="N")
     ] = 4
@@ -83,8 +84,14 @@ class ServeOptions:
         int, typer.Option(min=1, help="Groups of cards that share the layers.", metavar="N")
     ] = 1
 
+    @property
+    def idle_seconds(self) -> float:
+        """How long an idle model stays; raises BadValue."""
+        return seconds_of(self.keep_alive, "--keep-alive")
+
     def check(self) -> None:
         """Raise BadValue for options that exclude each other, or expose a server without a key."""
+        _ = self.idle_seconds
         if self.log not in LOGS:
             raise BadValue(f"`--log` cannot be `{self.log}`", f"Choose from {' and '.join(LOGS)}")
         if self.engine == VLLM:
@@ -150,7 +157,7 @@ def serve(given: ServeOptions) -> None:
         return Runtime.load_several(name, choice, library, progress or Silent(), given.parallel, PROMPT_CACHE)
 
     listening = given.listen()
-    served = pool.Pool(load, keep_alive=60 * given.keep_alive, max_waiting=given.queue)
+    served = pool.Pool(load, keep_alive=given.idle_seconds, max_waiting=given.queue)
     for name in given.models or []:
         with Terminal() as progress:
             runtimes = load(name, progress)

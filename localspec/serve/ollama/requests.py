@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
+from localspec.serve.duration import seconds_of
 from localspec.serve.fields import Strict, given
 from localspec.serve.generation import Message, Request
-
-UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # seconds
 
 
 class Function(Strict):
@@ -93,13 +91,8 @@ class Asked(Strict):
 
     @property
     def seconds(self) -> float | None:
-        """How long the model stays, None for as long as any; below 0 for ever."""
-        if self.keep_alive is None or isinstance(self.keep_alive, int | float):
-            return self.keep_alive
-        found = re.fullmatch(r"(-?[0-9.]+)(ms|s|m|h|)", self.keep_alive)
-        if found is None:
-            raise BadValue(f"`keep_alive` is no time: `{self.keep_alive[:40]}`", "Such as 30s, 5m or 1h")
-        return float(found[1]) * UNITS[found[2]]
+        """How long the model stays, None for as long as any."""
+        return None if self.keep_alive is None else seconds_of(str(self.keep_alive), "keep_alive")
 
     def _request(self, **more: Any) -> Request:
         options = self.options

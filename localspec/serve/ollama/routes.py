@@ -73,7 +73,7 @@ async def _served(pool: Pool, library: Library, body: Asked) -> Served:
     if wanted is not None and wanted > context:
         raise BadValue(f"`num_ctx` is {wanted}, and the model's context is {context}", None)
     if seconds is not None:
-        served.keep_alive = float("inf") if seconds < 0 else seconds
+        served.keep_alive = seconds
     return served
 
 
