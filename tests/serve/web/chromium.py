@@ -60,7 +60,8 @@ def _unpack(package: Path, into: Path) -> None:
             name = Path(member.name).name.removesuffix(".br")
             if name.endswith(".tar"):
                 with tarfile.open(fileobj=io.BytesIO(content)) as part:
-                    part.extractall(into, filter="data")
+                    part.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 has it
+                    part.extractall(into)
             else:
                 (into / name).write_bytes(content)
     (into / "chromium").chmod(0o755)
