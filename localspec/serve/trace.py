@@ -1,4 +1,4 @@
-"""What an answer tells of its tokens beside their text: who guessed them, and how likely they were."""
+"""The source of each token of an answer, and its log-probability, for clients that ask for them."""
 
 from __future__ import annotations
 

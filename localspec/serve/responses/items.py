@@ -28,7 +28,7 @@ Content = Annotated[list[TextPart], BeforeValidator(_as_parts)]
 
 
 class Item(Strict):
-    """What all items may have."""
+    """The fields that every item may have."""
 
     id: str | None = None
     status: str | None = None

@@ -76,13 +76,13 @@ class TextFormat(Strict):
 
 
 class TextOptions(Strict):
-    """What an answer looks like."""
+    """The options of an answer's text."""
 
     format: TextFormat = Field(default_factory=lambda: TextFormat(type="text"))
 
 
 class Reasoning(Strict):
-    """What to tell of the reasoning: all of it is told anyway. How much a model reasons is its own affair."""
+    """The options of reasoning: a response has all of it, and the model decides how long it reasons."""
 
     summary: Literal["auto"] | None = None
 

@@ -8,7 +8,7 @@
 
 `together` compares clients that ask one server at once with the same ones in turn at another, `against` with
 the same ones at once at another server of OpenAI's API. Each round has other prompts, one of each kind of
-the bench's suites, since drafts copy from earlier answers. What is compared runs in turns; ratios are of
+the bench's suites, since drafts copy from earlier answers. Both sides run in turns; ratios are of
 medians. A figure is printed only beside texts that are equal to those of one client alone.
 """
 
@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -70,6 +70,14 @@ class Said(NamedTuple):
     first: float
     seconds: float
     status: int = 200
+
+
+class Compared(NamedTuple):
+    """Tokens per second of both sides in a round, and whether the texts are those of one client alone."""
+
+    first: float
+    second: float
+    same: bool
 
 
 def _said(received: bytes, first: float, seconds: float) -> Said:
@@ -177,53 +185,58 @@ def rounds(options: argparse.Namespace) -> Iterator[list[str]]:
         yield prompts[number * options.clients :][: options.clients]
 
 
+def compared(options: argparse.Namespace, ask: Callable[[list[str]], Compared]) -> dict[str, Any]:
+    """Ask both sides the prompts of each round, and report."""
+    found = [ask(prompts) for prompts in rounds(options)]
+    measured = found[1:]
+    speeds = [each.first for each in measured], [each.second for each in measured]
+    return report(*speeds, all(each.same for each in found))
+
+
 def together(options: argparse.Namespace) -> dict[str, Any]:
-    first, second, same = [], [], True
     several = ("--parallel", str(options.clients))
     with serving(options, *several) as (server, _), serving(options, *several) as (other, _):
-        for number, prompts in enumerate(rounds(options)):
+
+        def ask(prompts: list[str]) -> Compared:
             speed, said = at_once(server, prompts, options.tokens)
             turns, alone = in_turn(other, prompts, options.tokens)
-            same &= [each.text for each in said] == [each.text for each in alone]
-            if number:
-                first.append(speed)
-                second.append(turns)
-    return report(first, second, same)
+            return Compared(speed, turns, texts(said) == texts(alone))
+
+        return compared(options, ask)
 
 
 def against(options: argparse.Namespace) -> dict[str, Any]:
     other = Server(options.url, options.model)
-    first, second, same = [], [], True
-    several = ("--parallel", str(options.clients))
-    with serving(options, *several) as (server, _):
-        for number, prompts in enumerate(rounds(options)):
+    with serving(options, "--parallel", str(options.clients)) as (server, _):
+
+        def ask(prompts: list[str]) -> Compared:
             speed, said = at_once(server, prompts, options.tokens)
             theirs, _ = at_once(other, prompts, options.tokens)
             alone = in_turn(server, prompts, options.tokens)[1]
-            same &= [each.text for each in said] == [each.text for each in alone]
-            if number:
-                first.append(speed)
-                second.append(theirs)
-    return report(first, second, same)
+            return Compared(speed, theirs, texts(said) == texts(alone))
+
+        return compared(options, ask)
 
 
 def single(options: argparse.Namespace) -> dict[str, Any]:
     choice = Choice(engine=options.engine, draft=options.draft)
     runtime = Runtime.load(options.model, choice, Library(), Silent())
-    first, second, same = [], [], True
     with serving(options) as (server, _):
-        for number, prompts in enumerate(rounds(options)):
-            told, served = [], in_turn(server, prompts, options.tokens)
-            started, tokens = perf_counter(), 0
+
+        def ask(prompts: list[str]) -> Compared:
+            speed, said = in_turn(server, prompts, options.tokens)
+            told, started, tokens = [], perf_counter(), 0
             for prompt in prompts:
                 answer, steps = Chat(runtime, sampling=Sampling(), max_tokens=options.tokens).ask(prompt)
                 told.append("".join(step.text for step in steps))
                 tokens += len(answer.token_ids)
-            same &= [said.text for said in served[1]] == told
-            if number:
-                first.append(served[0])
-                second.append(tokens / (perf_counter() - started))
-    return report(first, second, same)
+            return Compared(speed, tokens / (perf_counter() - started), texts(said) == told)
+
+        return compared(options, ask)
+
+
+def texts(said: Sequence[Said]) -> list[str]:
+    return [each.text for each in said]
 
 
 def first(options: argparse.Namespace) -> dict[str, Any]:
