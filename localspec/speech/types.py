@@ -1,4 +1,4 @@
-"""The values that the parts of speech recognition give each other; all times are seconds from the file's start."""
+"""The values that the parts of speech recognition share; all times are seconds from the file's start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE = 16_000  # samples per second
 class Word:
     """A word and when it is said.
 
-    `text` begins with a space where the model writes one. `overlapped` tells that somebody else talks meanwhile.
+    `text` begins with a space where the model writes one. `overlapped`: somebody else talks meanwhile.
     """
 
     start: float
@@ -32,8 +32,8 @@ class Segment:
     """A piece of a transcript: mostly a sentence, or one speaker's part of it.
 
     `tokens` are those of its text and of its timestamps, `words` is empty unless word times are asked for.
-    `temperature`, `logprob` (the mean of its tokens), `no_speech` (a probability) and `compression` (bytes of the
-    text by bytes of it compressed) tell how its window was decoded.
+    `temperature`, `logprob` (the mean of its tokens), `no_speech` (a probability) and `compression` (bytes of
+    the text by bytes of it compressed) tell how its window was decoded.
     """
 
     start: float
