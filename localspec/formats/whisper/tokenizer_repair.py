@@ -1,6 +1,6 @@
 """Add the first merge to a byte-level BPE tokenizer that lacks it, as those of some converted models do.
 
-Without `Ġ t`, the text ` the` becomes the tokens ` ` and `the` instead of ` the`: texts are still decoded well,
+Without `Ġ t`, the text ` the` becomes the tokens ` ` and `the` instead of ` the`: texts are decoded well,
 and prompts and drafts are encoded wrongly.
 """
 
