@@ -203,7 +203,7 @@ def known(pool: Pool, library: Library, name: str) -> str:
     """
     if any(served.name == name for served in pool.loaded):
         return name
-    if (model := library.find(name)) is not None:
+    if (model := library.find(name)) is not None and model.kind == TEXT:
         return model.name
-    names = [model.name for model in library.all()]
+    names = [model.name for model in library.all(TEXT)]
     raise UnknownModel(f"No model `{printable(name)}` is in the library", nearest(name, names, "/v1/models"))

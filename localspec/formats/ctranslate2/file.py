@@ -26,10 +26,19 @@ KINDS = {
 }
 READ_AS = {name: letters for name, _, letters in KINDS.values()}
 
+WEIGHTS = "model.bin"
+HEAD_BYTES = 64  # of a file, from which `is_ctranslate2` knows it
+
 VERSIONS = (5, 6)  # earlier ones have other type numbers
 NEXT_VERSIONS = 100  # a version from here on is damage
 MAX_TENSORS = 1 << 16
 MAX_DIMENSIONS = 8
+
+
+def is_ctranslate2(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of a CTranslate2 model, in any version."""
+    length = int.from_bytes(head[4:6], "little")
+    return head[1:4] == bytes(3) and 4 < length < 40 and head[6 : 6 + length].endswith(b"Spec\0")
 
 
 class Ctranslate2File:

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import BrokenModel, UnsupportedModel, printable
-from localspec.formats.ctranslate2.file import Ctranslate2File
+from localspec.formats.ctranslate2.file import WEIGHTS, Ctranslate2File
 
-WEIGHTS = "model.bin"
 SPEC = "WhisperSpec"
 FLOATS = ("F32", "F16", "BF16")
 SIDES = ("encoder", "decoder")

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import UnsupportedModel, printable
-from localspec.formats.ctranslate2.whisper import WEIGHTS, Ctranslate2Whisper
+from localspec.formats.ctranslate2.file import WEIGHTS
+from localspec.formats.ctranslate2.whisper import Ctranslate2Whisper
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 
 PREFIX = "model."  # of all names but the output layer's

@@ -35,7 +35,7 @@ def routes(pool: Pool, library: Library) -> APIRouter:
 
     @router.get("/tags")
     def tags() -> dict[str, Any]:
-        return {"models": [_described(model) for model in library.all()]}
+        return {"models": [_described(model) for model in library.all(TEXT)]}
 
     @router.get("/ps")
     def running() -> dict[str, Any]:

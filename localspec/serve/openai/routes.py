@@ -21,7 +21,7 @@ def routes(pool: Pool, library: Library) -> APIRouter:
 
     @router.get("/models")
     def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(model.name) for model in library.all()]}
+        return {"object": "list", "data": [_model(model.name) for model in library.all(TEXT)]}
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
