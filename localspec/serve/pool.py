@@ -12,6 +12,7 @@ from time import monotonic
 from localspec.core.types import shared_prefix
 from localspec.errors import LocalspecError, UnknownModel, nearest, printable
 from localspec.library import Library
+from localspec.library.catalogue import TEXT
 from localspec.runtime.generation import Runtime
 from localspec.serve.generation import Event, Request, generate, prompt_of
 from localspec.serve.measures.record import note

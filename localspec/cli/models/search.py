@@ -72,7 +72,6 @@ def rank(entry: CatalogueEntry, word: str) -> int | None:
 
 def model_row(entry: CatalogueEntry, free: int) -> dict[str, Any]:
     """Return a model as the table shows it, with `free` bytes of memory; sizes are in bytes."""
-    from localspec.library import catalogue
 
     precision = entry.precision_from(entry.sources[0])
     memory = entry.memory(precision)

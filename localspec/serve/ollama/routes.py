@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from localspec.errors import BadValue
 from localspec.library import Library, StoredModel
+from localspec.library.catalogue import TEXT
 from localspec.serve.ollama.requests import Asked, Chat, Generate, Named
 from localspec.serve.ollama.responses import ChatWriter, GenerateWriter
 from localspec.serve.pool import Pool, Served, known

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from localspec.errors import UnsupportedModel
 from localspec.library import Library
+from localspec.library.catalogue import TEXT
 from localspec.serve.openai.requests import ChatCompletion, Completion, Embeddings
 from localspec.serve.openai.responses import ChatWriter, CompletionWriter
 from localspec.serve.pool import Pool, known
