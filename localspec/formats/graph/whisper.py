@@ -25,6 +25,10 @@ from localspec.formats.graph.paged import first_line
 from localspec.formats.graph.weights import eight_bits, sixteen_bits
 
 ENCODER, CROSS = "openvino_encoder_model", "openvino_cross_model"
+SIZES = (  # the keys of a config.json, in the order of Shape
+    *("d_model", "decoder_attention_heads", "encoder_layers", "decoder_layers", "num_mel_bins"),
+    *("max_source_positions", "max_target_positions"),
+)
 EPSILON = 1e-5  # of all norms
 Array = NDArray[np.float32]
 
@@ -51,10 +55,8 @@ class Shape:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
         """Read the sizes from a config.json; raises BrokenModel for one without them."""
-        keys = ("d_model", "decoder_attention_heads", "encoder_layers", "decoder_layers", "num_mel_bins")
-        keys += ("max_source_positions", "max_target_positions")
-        values = [config.get(key) for key in keys]
-        for key, value in zip(keys, values, strict=True):
+        values = [config.get(key) for key in SIZES]
+        for key, value in zip(SIZES, values, strict=True):
             if type(value) is not int or not 0 < value < 100_000:
                 raise BrokenModel(f"`{key}` of the model's config.json is {value!r}", "Download it again")
         if config.get("encoder_attention_heads") != config["decoder_attention_heads"]:
@@ -128,7 +130,7 @@ def encoder(shape: Shape, tensors: Tensors, bits: int) -> Any:
     """Return the openvino.Model of the encoder."""
     import openvino as ov
 
-    layers, ops = Layers(shape, tensors, bits), None
+    layers = Layers(shape, tensors, bits)
     ops = layers.ops
     features = _input("features", [1, shape.mels, 2 * shape.frames])
     x = features
@@ -247,6 +249,11 @@ class Decoder(Graph):
         return self.ops.constant(np.int32(value))
 
 
+def decoder(shape: Shape, tensors: Tensors, bits: int) -> Any:
+    """Return the openvino.Model of the decoder."""
+    return Decoder(shape, tensors, bits).graph()
+
+
 def _input(name: str, sizes: list[int]) -> Node:
     import openvino as ov
     from openvino import opset13 as ops
@@ -269,13 +276,34 @@ def write(
     shape = Shape.of(config)
     try:
         with progress.step(f"Converting {name} to OpenVINO", 3, "graph"):
-            for file, graph in (
-                (ENCODER, lambda: encoder(shape, tensors, 8)),
-                (CROSS, lambda: cross(shape, tensors, 8)),
-                ("openvino_model", lambda: Decoder(shape, tensors, 8).graph()),
-            ):
-                save(graph(), into, file)
+            for file, graph in ((ENCODER, encoder), (CROSS, cross), ("openvino_model", decoder)):
+                save(graph(shape, tensors, 8), into, file)
                 progress.advance()
     except (ValueError, RuntimeError) as error:
         what = f"The tensors of `{name}` do not fit its own configuration: {first_line(error)}"
         raise BrokenModel(what, "Download it again") from error
+
+
+def queries(model: Any, layers: int) -> Any:
+    """Return the decoder's graph with the queries to what was heard as its outputs, instead of logits.
+
+    They are [1, heads, tokens, head width] for each of its layers, named by `query_name`.
+    """
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    found: dict[int, Node] = {}
+    for node in model.get_ops():
+        if node.get_type_name() != "ScaledDotProductAttention":
+            continue
+        source = node.input_value(1).get_node()
+        if source.get_type_name() == "Parameter":
+            layer = int(source.get_friendly_name().split(".")[1])
+            found[layer] = node.input_value(0).get_node()
+    results = [ops.result(_named(found[layer], query_name(layer))) for layer in range(layers)]
+    return ov.Model(results, model.get_sinks(), model.get_parameters(), "whisper_queries")
+
+
+def query_name(layer: int) -> str:
+    """Return the name of a decoder layer's queries to what was heard."""
+    return f"queries.{layer}"
