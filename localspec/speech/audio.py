@@ -142,7 +142,8 @@ def _samples(path: Path) -> Iterator[NDArray[np.float32]]:
         raise BadValue(f"`{path}` has no audio", SUPPORTED)
     if promised is not None and count / RATE < promised - max(1.0, promised / 50):
         raise BadValue(
-            f"`{path}` is cut off or damaged: {count / RATE:.1f} of its {promised:.1f} seconds can be read", MEND
+            f"`{path}` is cut off or damaged: {count / RATE:.1f} of its {promised:.1f} seconds can be read",
+            MEND,
         )
 
 
