@@ -84,6 +84,13 @@ class SpeechSession(Session):
         """Empty the text; what follows is about the encoder's hidden `states` [frames, width]."""
 
     @abstractmethod
+    def beside(self, texts: int) -> SharedPasses:
+        """Return common passes of the session's text and of up to so many others about what was heard.
+
+        The logits of the others may be rounded otherwise than they would be in passes of their own.
+        """
+
+    @abstractmethod
     def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]]) -> Logits:
         """Return where each token looked, [heads, tokens, frames]: cross-attention of (layer, head) pairs.
 

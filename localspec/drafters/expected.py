@@ -1,4 +1,4 @@
-"""Copies from the text that an answer is expected to be, as far as the answer has followed it."""
+"""Copies from the text that an answer is expected to be, wherever the answer has come in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from localspec.core.sampler import Sampler
 from localspec.core.types import Guess, Tokens, shared_prefix
 from localspec.plugins import Option
 
-OTHER_TIME = 0.25  # cost of one timestamp for another, beside 1 of one token for another
+OTHER, SKIPPED = -1.0, -1.1  # scores of a token in place of another, and of one too many or too few; equal: 1
+OTHER_TIME = 0.25  # of a timestamp in place of another
+BEGINNING = 3.0  # score of an answer that has not begun: its beginning is that of the expected text
+ENOUGH = 2.0  # score from which there are guesses
+MOST = 8.0  # score of a long run: so many tokens that differ, and another place may be the right one
+UNKNOWN = -1  # in an expected text: what follows is not known yet
 RECENT = 12  # tokens of the answer by which the next one is judged
 PRIOR = (4.0, 5.0)  # accepted and judged before the first
 
@@ -22,9 +27,9 @@ PRIOR = (4.0, 5.0)  # accepted and judged before the first
 class ExpectedDraft(ExpectingDrafter):
     """Guesses what follows, in the expected text, the place that the answer has reached.
 
-    The place is the end of the part of the expected text with the least edit distance to the answer
-    (Levenshtein 1966; the alignment is that of Sellers 1980), so a word that differs, is missing or was added
-    costs the guesses beside it and no others. Without an expected text there are no guesses.
+    The place is the end of the best local alignment of both (Smith and Waterman 1981), so a word that
+    differs, is missing or was added costs the guesses beside it and no others, and so may the answer's
+    beginning be missing. Without an expected text there are no guesses.
     """
 
     def __init__(
@@ -35,17 +40,19 @@ class ExpectedDraft(ExpectingDrafter):
     ) -> None:
         del target
         self._first_time = times
-        self._set(np.zeros(0, np.int64), 0)
+        self.expect([], [])
 
-    def expect(self, prompt: Tokens, answer: Tokens) -> None:
-        """Take in the expected answer to a prompt, in place of the one before."""
-        self._set(np.array(answer, np.int64), len(prompt))
+    def expect(self, prompt: Tokens, answer: Tokens, *, beginning: bool = True) -> None:
+        """Take in the expected answer to a prompt, in place of the one before.
 
-    def _set(self, expected: NDArray[np.int64], start: int) -> None:
-        self._expected, self._start = expected, start
-        self._times = expected >= self._first_time if self._first_time else np.zeros(len(expected), bool)
+        Without its `beginning` the answer may begin anywhere. UNKNOWN in it ends the guesses before it.
+        """
+        self._expected, self._start = np.array(answer, np.int64), len(prompt)
+        self._times = (self._expected >= self._first_time) & (self._first_time > 0)
         self._answer: list[int] = []
-        self._distances = [np.arange(len(expected) + 1, dtype=np.float64)]  # after each token of the answer
+        scores = np.zeros(len(answer) + 1)
+        scores[0] = BEGINNING if beginning else 0.0
+        self._scores = [scores]  # of each place, after each token of the answer
         self._hits: list[bool] = []  # whether the token after each place was the expected one
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
@@ -53,12 +60,14 @@ class ExpectedDraft(ExpectingDrafter):
         if not len(self._expected):
             return
         self._follow(list(tokens[self._start :]))
-        at, confidence = self._place(), self._confidence()
-        last = self._answer[-1] if self._answer else -1
-        for place in range(at, len(self._expected)):
-            token = self._shifted(place, last)
-            yield Guess(token, None, confidence)
-            last = token
+        if (place := self._place()) is None:
+            return
+        confidence, last = self._confidence(), self._answer[-1] if self._answer else UNKNOWN
+        for at in range(place, len(self._expected)):
+            last = self._shifted(at, last)
+            if last == UNKNOWN:
+                return
+            yield Guess(last, None, confidence)
 
     def _shifted(self, place: int, last: int) -> int:
         """Return the expected token; the second of two timestamps is as much later as was expected."""
@@ -69,32 +78,30 @@ class ExpectedDraft(ExpectingDrafter):
 
     def _follow(self, answer: list[int]) -> None:
         shared = shared_prefix(self._answer, answer)
-        del self._distances[shared + 1 :], self._hits[shared:]
+        del self._scores[shared + 1 :], self._hits[shared:]
         self._answer = answer[:shared]
         for token in answer[shared:]:
-            place = self._place()
-            last = self._answer[-1] if self._answer else -1
-            self._hits.append(place < len(self._expected) and self._shifted(place, last) == token)
-            self._distances.append(self._extended(self._distances[-1], token))
+            place, last = self._place(), self._answer[-1] if self._answer else UNKNOWN
+            known = place is not None and place < len(self._expected)
+            self._hits.append(known and self._shifted(place or 0, last) == token)
+            self._scores.append(self._extended(self._scores[-1], token))
             self._answer.append(token)
 
     def _extended(self, before: NDArray[np.float64], token: int) -> NDArray[np.float64]:
-        """Return the distances of the longer answer to each beginning of the expected text."""
-        differs = np.where(self._expected == token, 0.0, 1.0)
+        """Return the scores of the alignments of the longer answer that end at each place."""
+        equal = np.where(self._expected == token, 1.0, OTHER)
         if self._first_time and token >= self._first_time:
-            differs = np.where(self._times & (differs > 0), OTHER_TIME, differs)
-        found = before + 1
-        found[1:] = np.minimum(found[1:], before[:-1] + differs)
-        steps = np.arange(len(found))
-        return np.minimum.accumulate(found - steps) + steps
+            equal = np.where(self._times & (equal < 0), OTHER_TIME, equal)
+        found = before + SKIPPED
+        found[1:] = np.maximum(found[1:], before[:-1] + equal)
+        skips = SKIPPED * np.arange(len(found))
+        return np.clip(np.maximum.accumulate(found - skips) + skips, 0.0, MOST)
 
-    def _place(self) -> int:
-        """Return how many tokens of the expected text the answer has passed; of equal places the last."""
-        distances = self._distances[-1]
-        if self._answer:
-            distances = distances.copy()
-            distances[1:] -= 0.5 * (self._expected == self._answer[-1])
-        return len(distances) - 1 - int(distances[::-1].argmin())
+    def _place(self) -> int | None:
+        """Return how many tokens of the expected text the answer has passed, None if it is not in it."""
+        scores = self._scores[-1]
+        best = int(scores.argmax())
+        return best if scores[best] >= ENOUGH else None
 
     def _confidence(self) -> float:
         recent = self._hits[-RECENT:]

@@ -15,7 +15,7 @@ from localspec.speech.whisper.drafting import Drafting, DraftSource
 from localspec.speech.whisper.model import SpeechModel
 from localspec.speech.whisper.vocabulary import SpeechTokens
 
-AUTO, ENGINE = "auto", "openvino"
+AUTO, SELF, ENGINE = "auto", "self", "openvino"
 ENCODER, DECODER = "openvino_encoder_model.bin", "openvino_model.bin"
 
 
@@ -24,9 +24,9 @@ def load(
 ) -> Transcriber:
     """Return a transcriber with the speech model called `name`, downloading it if it is missing.
 
-    `draft` is a model's name, `off`, or `auto`: the catalogue's drafts for the model that are installed. A
-    draft is loaded once it pays. Raises what `Library.resolve` raises, TooLittleMemory, and UnsupportedModel
-    for a draft that is as large as the model.
+    `draft` is a model's name, `off`, `self` for a draft by the model itself, or `auto`: that, and the
+    catalogue's drafts for the model that are installed. A draft is loaded once it pays. Raises what
+    `Library.resolve` raises, TooLittleMemory, and UnsupportedModel for a draft that is as large as the model.
     """
     model = library.resolve(name, progress, ("openvino",), kind=catalogue.SPEECH)
     drafts = _drafts(model, draft, library, progress)
@@ -37,12 +37,15 @@ def load(
     with progress.step(f"Loading {model.name}"):
         target = _open(loads[0])
     seconds = perf_counter() - started
-    return Transcriber(Drafting(target, [_source(each, loads[0]) for each in loads[1:]], seconds))
+    sources = [_source(each, loads[0]) for each in loads[1:]]
+    if draft in (AUTO, SELF):
+        sources.append(DraftSource(SELF, target.tokens, 0.0, 0.0, lambda: target))
+    return Transcriber(Drafting(target, sources, seconds))
 
 
 def _drafts(model: StoredModel, draft: str, library: Library, progress: Progress) -> list[StoredModel]:
     """Return the drafts for a model, best first."""
-    if draft == OFF:
+    if draft in (OFF, SELF):
         return []
     if draft != AUTO:
         named = library.resolve(draft, progress, ("openvino",), kind=catalogue.SPEECH)

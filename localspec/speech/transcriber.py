@@ -14,15 +14,16 @@ from localspec.speech.types import RATE, Segment, Window, Word
 from localspec.speech.whisper.alignment import words
 from localspec.speech.whisper.decoding import MOST_TOKENS, Decoded, WindowDecoder
 from localspec.speech.whisper.drafting import Drafting
-from localspec.speech.whisper.drafts import EXACT, NONE, Heard
+from localspec.speech.whisper.drafts import Heard
 from localspec.speech.whisper.segments import segments, unread
+from localspec.speech.whisper.together import cuts
 from localspec.speech.whisper.vocabulary import TRANSCRIBE
 from localspec.speech.windows import windows
 
 if TYPE_CHECKING:
     from localspec.core.contracts import Drafter
 
-ADAPTIVE = ("draft_length", "adaptive")
+EXACT, NONE, ADAPTIVE = ("verifiers", "exact"), ("drafters", "none"), ("draft_length", "adaptive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,8 @@ class Transcriber:
         earlier = self._before[-(MOST_TOKENS - 1) :] if request.previous_text else []
         prompt = model.tokens.prompt(self.language, request.task, earlier)
         listened = perf_counter()
-        found = self.drafting.drafter(Heard(window, states, prompt, self.language, request.task), remaining)
+        heard = Heard(window, cuts(window.samples), states, prompt, self.language, request.task)
+        found = self.drafting.drafter(heard, remaining)
         drafter, drafting = found or (self._none, None)
         drafted = perf_counter()
         self._decoder.target = model.cursor
@@ -134,7 +136,7 @@ class Transcriber:
         stats.drafted_windows += found is not None
         stats.add(decoded)
         stats.audio = window.start + seconds
-        self.drafting.learn(seconds, decoded.steps, drafting)
+        self.drafting.learn(heard, decoded.steps, drafting)
         if decoded.silent:
             return [], None
         until = unread(model.tokens, decoded, seconds)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from localspec import plugins
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
-from localspec.drafters.expected import ExpectedDraft
+from localspec.drafters.expected import BEGINNING, MOST, OTHER, SKIPPED, UNKNOWN, ExpectedDraft
 from localspec.engines.toy import Toy
 
 TOY = Toy(vocab_size=100, context=400)
@@ -25,9 +25,9 @@ def guesses(drafter: ExpectedDraft, answer: list[int], count: int = 4) -> list[i
     return [guess.token for guess in islice(drafter.propose([*PROMPT, *answer], SAMPLER), count)]
 
 
-def expecting(answer: list[int], times: int = 0) -> ExpectedDraft:
+def expecting(answer: list[int], times: int = 0, *, beginning: bool = True) -> ExpectedDraft:
     drafter = ExpectedDraft(Cursor(TOY.session()), times=times)
-    drafter.expect(PROMPT, answer)
+    drafter.expect(PROMPT, answer, beginning=beginning)
     return drafter
 
 
@@ -39,14 +39,30 @@ def expecting(answer: list[int], times: int = 0) -> ExpectedDraft:
         ([10, 99], [12, 13, 14, 15]),  # another token
         ([10, 99, 11], [12, 13, 14, 15]),  # one more
         ([10, 12], [13, 14, 15, 16]),  # one fewer
-        ([10, 99, 98, 97, 14], [15, 16, 17, 18]),  # three others
+        ([10, 11, 99, 98, 14], [15, 16, 17, 18]),  # two others
         ([10, 11, 12, 13, 14, 15, 16, 17, 18, 19], []),
+        ([99, 98, 97, 96, 95, 94], []),  # another text
+        ([99, 98, 97, 96, 95, 94, 14, 15], [16, 17, 18, 19]),  # up to here
     ],
 )
 def test_guesses_follow_the_place_that_the_answer_has_reached(
     answer: list[int], following: list[int]
 ) -> None:
     assert guesses(expecting(list(range(10, 20))), answer) == following
+
+
+def test_an_answer_may_begin_anywhere_in_a_text_without_its_beginning() -> None:
+    drafter = expecting(list(range(10, 20)), beginning=False)
+    assert guesses(drafter, []) == []
+    assert guesses(drafter, [50, 51, 14]) == []
+    assert guesses(drafter, [50, 51, 14, 15]) == [16, 17, 18, 19]
+
+
+def test_guesses_end_where_the_text_is_not_known_yet() -> None:
+    drafter = expecting([10, 11, 12, UNKNOWN, 20, 21, 22, 23, 24])
+    assert guesses(drafter, [10]) == [11, 12]
+    assert guesses(drafter, [10, 11, 12]) == []
+    assert guesses(drafter, [10, 11, 12, 13, 14, 20, 21]) == [22, 23, 24]
 
 
 def test_the_place_is_found_again_after_an_answer_that_was_taken_back() -> None:
@@ -73,29 +89,39 @@ def test_without_an_expected_text_there_are_no_guesses() -> None:
 def test_confidence_falls_where_the_answer_left_the_expected_text() -> None:
     drafter = expecting(list(range(10, 30)))
     sure = next(drafter.propose([*PROMPT, *range(10, 20)], SAMPLER)).confidence
-    unsure = next(drafter.propose([*PROMPT, 90, 91, 92, 93, 94, 95, 96], SAMPLER)).confidence
-    assert unsure < 0.5 < sure <= 1
+    answer = [10, 11, 12, 13, 14, 15, 90, 17, 91, 19, 92, 21, 93]
+    unsure = next(drafter.propose([*PROMPT, *answer], SAMPLER)).confidence
+    assert unsure < 0.75 < 0.9 < sure <= 1
 
 
-@given(st.lists(st.integers(0, 5), max_size=30), st.lists(st.integers(0, 5), max_size=30))
-def test_distances_are_those_of_levenshtein(expected: list[int], answer: list[int]) -> None:
-    drafter = expecting(expected)
+@given(st.lists(st.integers(0, 5), max_size=20), st.lists(st.integers(0, 5), max_size=20), st.booleans())
+def test_scores_are_those_of_the_best_local_alignments(
+    expected: list[int], answer: list[int], beginning: bool
+) -> None:
+    drafter = expecting(expected, beginning=beginning)
     guesses(drafter, answer)
     if expected:
-        found = [int(distance) for distance in drafter._distances[-1]]
-        assert found == [levenshtein(answer, expected[:end]) for end in range(len(expected) + 1)]
+        assert drafter._scores[-1].tolist() == pytest.approx(aligned(answer, expected, beginning))
 
 
-def levenshtein(one: list[int], other: list[int]) -> int:
-    row = list(range(len(other) + 1))
-    for token in one:
-        before, row = row, [row[0] + 1]
-        for at, expected in enumerate(other):
-            row.append(min(before[at] + (token != expected), before[at + 1] + 1, row[at] + 1))
-    return row[-1]
+def aligned(answer: list[int], expected: list[int], beginning: bool) -> list[float]:
+    """Return the scores cell by cell."""
+    row = [BEGINNING if beginning else 0.0] + [0.0] * len(expected)
+    for token in answer:
+        before, row = row, []
+        for at in range(len(expected) + 1):
+            ways = [before[at] + SKIPPED]
+            if at:
+                ways += [
+                    before[at - 1] + (1.0 if expected[at - 1] == token else OTHER),
+                    row[at - 1] + SKIPPED,
+                ]
+            row.append(max(ways))
+        row = [min(max(score, 0.0), MOST) for score in row]
+    return row
 
 
-def test_an_expected_answer_takes_one_pass_and_another_is_not_believed(ask: Callable[..., Any]) -> None:
+def test_an_expected_answer_takes_few_passes_and_another_is_not_believed(ask: Callable[..., Any]) -> None:
     plain = ask(Cursor(TOY.session()), prompt=PROMPT, room=40).tokens
     for answer, most in ((plain, 40 // 8 + 2), (plain[::-1], 41)):
         target = Cursor(TOY.session())

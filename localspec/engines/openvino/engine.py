@@ -35,6 +35,7 @@ from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
 PADS = ("auto", "on", "off")
+BESIDE = 8  # texts that a speech session may have beside its own
 PAD_HELP = "read single tokens twice: equal logits for all widths; `auto` with int8 activations"
 GROUP_HELP = "activations that share an int8 scale, 0 for float32, -1 for as many as weights do"
 
@@ -64,6 +65,7 @@ class OpenVino(Engine):
         pad: Annotated[str, Option(PAD_HELP, choices=PADS)] = "auto",
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
+        logits: Annotated[str, Option("tokens with logits, such as `0-9999,50257-`, all when empty")] = "",
     ) -> None:
         import openvino as ov
 
@@ -78,6 +80,7 @@ class OpenVino(Engine):
         self.device = self.place.device
         self._graph = model / "openvino_model.xml"
         self._cache = cache
+        self._kept_logits = logits
         self._mapped: list[Any] = []  # what holds the mapped weights, whose pages `packing` releases
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
         self.context = context_length(model)
@@ -128,7 +131,7 @@ class OpenVino(Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one KV cache; None with `exit` or `hidden`."""
         plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 and self.hearing is None
-        return OpenVinoSharedPasses(self, texts) if plain else None
+        return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts)) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
         """Return the context for a pass over `count` tokens.
@@ -153,8 +156,10 @@ class OpenVino(Engine):
         from localspec.engines.openvino import compile_cache
         from localspec.formats.graph.paged import read_paged
 
-        if self.device != "CPU" or self._cache is None:
+        if self.device != "CPU" or self._cache is None or self._kept_logits:
             self._mapped = [read_paged(self._graph)]
+            if self._kept_logits:
+                keep_logits(self._mapped[0], self._kept_logits)
             return core.compile_model(self._mapped[0], self.device, settings | threads)
         folder = self._cache / "cpu"
         compiled, self._mapped = compile_cache.compiled(
@@ -169,6 +174,23 @@ class OpenVino(Engine):
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
 
 
+def keep_logits(model: Any, ranges: str) -> None:
+    """Let only some tokens have logits: `0-9,50-` keeps the first ten, and all from the 51st on.
+
+    Raises BadValue for a text that gives no such ranges.
+    """
+    from localspec.formats.graph.surgery import trim_head
+
+    vocab = int(model.output("logits").get_partial_shape()[-1].get_length())
+    kept: set[int] = set()
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdigit() and (last.isdigit() or not last)):
+            raise BadValue(f"`logits` of `openvino` is `{ranges}`", "Give ranges, such as `0-9999,50257-`")
+        kept.update(range(int(first), min(int(last) + 1 if last else vocab, vocab)))
+    trim_head(model, np.array(sorted(kept), np.int64))
+
+
 def _pads(pad: str, device: str, settings: dict[str, str]) -> bool:
     """Return whether single tokens are read twice; raises BadValue for a device that does not pad."""
     if pad == "on" and device != "CPU":
@@ -180,6 +202,8 @@ def _pads(pad: str, device: str, settings: dict[str, str]) -> bool:
 
 class OpenVinoSession(Session):
     """One text in a whole graph, in a KV cache of its own or in the one that a `reader` holds for several."""
+
+    exact = True  # its logits are those of any other pass
 
     def __init__(self, engine: OpenVino, compiled: Any, reader: Reader | None = None) -> None:
         self._context = engine.context
@@ -202,7 +226,7 @@ class OpenVinoSession(Session):
             assert isinstance(session, OpenVinoSession)
             if (total := session._length + len(tokens)) > self._context:
                 raise ContextFull(total, self._context)
-            parts.append(Part(session._blocks, session._length, len(tokens)))
+            parts.append(Part(session._blocks, session._length, len(tokens), session.exact))
             first += len(tokens)
             wanted += range(first - rows, first)
         if not first:
@@ -249,8 +273,8 @@ class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
     """What was heard, and one text about it."""
 
     def __init__(self, engine: OpenVino, hearing: Hearing) -> None:
-        super().__init__(engine, engine.parts[0])
-        self._hearing = hearing
+        super().__init__(engine, engine.parts[0], Reader(engine, engine.parts[0], 1 + BESIDE))
+        self._engine, self._hearing = engine, hearing
         self._heard: Heard = hearing.nothing()
         self._reader.keep(self._heard)
 
@@ -264,6 +288,11 @@ class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
         self._heard = self._hearing.heard(states)
         self._reader.keep(self._heard)
 
+    def beside(self, texts: int) -> SharedPasses:
+        """Return common passes of this text and of others about what was heard."""
+        assert texts <= BESIDE
+        return OpenVinoSharedPasses(self._engine, self._reader, exact=False)
+
     def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]]) -> Logits:
         """Return where each token looked, [heads, tokens, frames]."""
         return self._hearing.listened(tokens, heads, self._heard)
@@ -272,13 +301,14 @@ class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
 class OpenVinoSharedPasses(SharedPasses):
     """Texts in one KV cache: a pass reads tokens of several, to the bit what passes of their own would."""
 
-    def __init__(self, engine: OpenVino, texts: int) -> None:
-        self._engine = engine
-        self._reader = Reader(engine, engine.parts[0], texts)
+    def __init__(self, engine: OpenVino, reader: Reader, *, exact: bool = True) -> None:
+        self._engine, self._reader, self._exact = engine, reader, exact
 
     def session(self) -> OpenVinoSession:
         """Return a new, empty session."""
-        return self._engine.plain_session(self._reader)
+        session = self._engine.plain_session(self._reader)
+        session.exact = self._exact
+        return session
 
     def forward(self, reads: Sequence[Read]) -> list[Logits]:
         """Read tokens of several texts in one pass; return views on the request's output."""

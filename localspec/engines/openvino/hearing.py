@@ -57,11 +57,11 @@ class Hearing:
         """Return keys and values of zeros, for a session that has heard nothing."""
         import openvino as ov
 
-        sizes = {port.any_name: port.partial_shape for port in self._cross.outputs}
-        return {
-            name: ov.Tensor(np.zeros((1, shape[1].get_length(), 2, shape[3].get_length()), np.float32))
-            for name, shape in sizes.items()
-        }
+        def zeros(port: Any) -> Any:
+            sizes = [size.get_length() if size.is_static else 2 for size in port.partial_shape]
+            return ov.Tensor(np.zeros(sizes, np.float32))
+
+        return {port.any_name: zeros(port) for port in self._cross.outputs}
 
     def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]], heard: Heard) -> Logits:
         """Return the softmax of queries and keys [heads, tokens, frames] for (layer, head) pairs."""
@@ -80,7 +80,7 @@ class Hearing:
         for layer, head in heads:
             queries = self._listener.get_tensor(whisper.query_name(layer)).data[0, head]
             keys = heard[whisper.cross_name(layer, "key")].data[0, head]
-            scores = queries @ keys.T / np.sqrt(np.float32(keys.shape[-1]))
+            scores = queries @ keys
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             found.append(weights / weights.sum(-1, keepdims=True))
         return np.stack(found)

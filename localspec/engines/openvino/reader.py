@@ -17,11 +17,15 @@ FIRST_BLOCKS = 8  # blocks of a new KV cache; doubled when full
 
 
 class Part(NamedTuple):
-    """The `size` tokens of one text in a pass, from position `at` on; `blocks` hold the text's KV cache."""
+    """The `size` tokens of one text in a pass, from position `at` on; `blocks` hold the text's KV cache.
+
+    The logits of an `exact` one are those of any other pass, if the engine pads.
+    """
 
     blocks: list[int]
     at: int
     size: int
+    exact: bool = True
 
 
 class Compiled(Protocol):
@@ -64,7 +68,7 @@ class Reader:
         and computes a single row twice, because attention and products round otherwise for one than for
         several. The next pass overwrites the second token's keys, and its output is dropped.
         """
-        twice = [self._engine.pads and part.size == 1 for part in parts]
+        twice = [self._engine.pads and part.exact and part.size == 1 for part in parts]
         sizes = [part.size + two for part, two in zip(parts, twice, strict=True)]
         read = np.concatenate([np.full(part.size, 1 + two) for part, two in zip(parts, twice, strict=True)])
         places = np.cumsum(read) - read  # of the tokens in the pass

@@ -2,7 +2,8 @@
 
 The encoder turns features [1, mels, 2 * frames] into hidden states [1, frames, width], for any number of
 frames up to that of 30 seconds. The cross graph turns
-those into each decoder layer's keys and values [1, heads, frames, head width]. The decoder is a stateful
+those into each decoder layer's keys [1, heads, head width, frames], divided by the square root of the head width, and
+values [1, heads, frames, head width]: OpenVINO would transpose and divide them in each pass. The decoder is a stateful
 graph like a text model's, with these keys and values as further inputs: `openvino_model.xml`, so that an
 engine runs it as it runs any decoder.
 """
@@ -169,8 +170,11 @@ def cross(shape: Shape, tensors: Tensors, bits: int) -> Any:
     for layer in range(shape.decoder_layers):
         name = f"model.decoder.layers.{layer}.encoder_attn"
         parts = layers.product(states, f"{name}.k_proj", f"{name}.v_proj")
-        for part, kind in zip(parts, ("key", "value"), strict=True):
-            results.append(layers.ops.result(_named(layers.heads(part), cross_name(layer, kind))))
+        keys, values = (layers.heads(part) for part in parts)
+        scale = layers.ops.constant(np.float32(shape.head_width**-0.5))
+        keys = layers.ops.multiply(layers.ops.transpose(keys, layers.ints(0, 1, 3, 2)), scale)
+        for part, kind in ((keys, "key"), (values, "value")):
+            results.append(layers.ops.result(_named(part, cross_name(layer, kind))))
     return ov.Model(results, [states], "whisper_cross")
 
 
@@ -241,14 +245,15 @@ class Decoder(Graph):
     def _hearing(self, x: Node, layer: int, name: str) -> Node:
         """Return x plus the attention to what was heard: all tokens of a pass are rows of one text."""
         ops, layers, shape = self.ops, self.layers, self._sizes
-        for kind in ("key", "value"):
-            sizes = [1, shape.heads, -1, shape.head_width]
-            self.heard[cross_name(layer, kind)] = _input(cross_name(layer, kind), sizes)
+        for kind, sizes in (("key", (shape.head_width, -1)), ("value", (-1, shape.head_width))):
+            name_of = cross_name(layer, kind)
+            self.heard[name_of] = _input(name_of, [1, shape.heads, *sizes])
         (queries,) = layers.product(
             layers.norm(x, f"{name}.encoder_attn_layer_norm"), f"{name}.encoder_attn.q_proj"
         )
-        both = (self.heard[cross_name(layer, kind)] for kind in ("key", "value"))
-        mixed = layers.joined(ops.scaled_dot_product_attention(layers.heads(queries), *both))
+        keys, values = (self.heard[cross_name(layer, kind)] for kind in ("key", "value"))
+        weights = ops.softmax(ops.matmul(layers.heads(queries), keys, False, False), -1)
+        mixed = layers.joined(ops.matmul(weights, values, False, False))
         (added,) = layers.product(mixed, f"{name}.encoder_attn.out_proj")
         return ops.add(x, ops.reshape(added, ops.shape_of(x), False))
 
@@ -303,11 +308,12 @@ def queries(model: Any, layers: int) -> Any:
 
     found: dict[int, Node] = {}
     for node in model.get_ops():
-        if node.get_type_name() != "ScaledDotProductAttention":
+        if node.get_type_name() != "MatMul":
             continue
         source = node.input_value(1).get_node()
-        if source.get_type_name() == "Parameter":
-            layer = int(source.get_friendly_name().split(".")[1])
+        name = source.get_friendly_name()
+        if source.get_type_name() == "Parameter" and name.endswith(".key"):
+            layer = int(name.split(".")[1])
             found[layer] = node.input_value(0).get_node()
     results = [ops.result(_named(found[layer], query_name(layer))) for layer in range(layers)]
     return ov.Model(results, model.get_sinks(), model.get_parameters(), "whisper_queries")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from localspec.speech.features import SECONDS
 from localspec.speech.types import RATE
 from localspec.speech.whisper.drafts import Heard, SpeechDraft, draft_of
 from localspec.speech.whisper.worth import DraftSeconds, Worth
@@ -17,9 +18,15 @@ if TYPE_CHECKING:
     from localspec.speech.whisper.vocabulary import SpeechTokens
 
 
+WIDER = 1.5  # what a pass over a token of each part takes, by one over a single token
+
+
 @dataclass(slots=True)
 class DraftSource:
-    """A draft model that may be loaded: `encoder` and `decoder` are its weights by those of the target."""
+    """A draft model that may be loaded: `encoder` and `decoder` are its weights by those of the target.
+
+    Both are 0 for the target itself, which drafts windows of at least two parts.
+    """
 
     name: str
     tokens: SpeechTokens
@@ -27,7 +34,11 @@ class DraftSource:
     decoder: float
     load: Callable[[], SpeechModel]
     draft: SpeechDraft | None = None
-    worth: Worth | None = None
+    worth: Worth = field(default_factory=Worth)
+
+    def serves(self, heard: Heard) -> bool:
+        """Return whether it can draft a window."""
+        return (heard.parts > 1 or self.encoder > 0) and self.tokens.knows(heard.language, heard.task)
 
 
 @dataclass(slots=True)
@@ -47,34 +58,39 @@ class Drafting:
         `remaining` are the seconds of audio that are left, this window's included.
         """
         seconds = len(heard.window.samples) / RATE
-        source = next((each for each in self.sources if each.tokens.knows(heard.language, heard.task)), None)
-        self._used = source
-        if source is None:
-            if self.sources:
-                self._note(f"no draft knows the language `{heard.language}`, or how to {heard.task} it")
+        known = [source for source in self.sources if source.serves(heard)]
+        self._used = None
+        if self.sources and not any(each.tokens.knows(heard.language, heard.task) for each in self.sources):
+            self._note(f"no draft knows the language `{heard.language}`, or how to {heard.task} it")
+        for source in known:
+            if not source.worth.plain:
+                self._guess(source)
+        best = max(known, key=lambda source: self._gain(source, remaining, heard.parts), default=None)
+        if best is None or not best.worth.wanted(seconds, heard.parts):
             return None
-        worth = source.worth = source.worth or self._first_guess(source)
-        if source.draft is None and worth.gain(remaining) < self.load_seconds * source.decoder:
+        if best.draft is None and self._gain(best, remaining, heard.parts) < 0:
             return None
-        if not worth.wanted(seconds):
-            return None
-        self._fresh = source.draft is None
-        source.draft = source.draft or draft_of(source.load(), self.target)
-        return source.draft.drafter(heard)
+        self._used, self._fresh = best, best.draft is None
+        best.draft = best.draft or draft_of(best.load(), self.target)
+        return best.draft.drafter(heard)
 
-    def learn(self, window: float, steps: Sequence[Step], draft: DraftSeconds | None) -> None:
-        """Learn from the steps of a window of so many seconds; a draft's first window is slow by itself."""
-        if self._used is not None and self._used.worth is not None and not (draft and self._fresh):
-            self._used.worth.learn(window, steps, draft)
+    def _gain(self, source: DraftSource, remaining: float, parts: int) -> float:
+        """Return the seconds that a draft saves in the rest of the audio, less those of loading it."""
+        loading = 0.0 if source.draft or not source.encoder else self.load_seconds * source.decoder
+        return source.worth.gain(remaining, parts) - loading
 
-    def _first_guess(self, source: DraftSource) -> Worth:
-        """Return what a draft is expected to cost: the target's seconds times the ratio of the weights."""
-        target = self.target
-        return Worth(
-            encoder=source.encoder * target.encode_seconds / 30,
-            token=source.decoder * target.pass_seconds,
-            plain=target.pass_seconds,
-        )
+    def learn(self, heard: Heard, steps: Sequence[Step], draft: DraftSeconds | None) -> None:
+        """Learn from the steps of a window; a draft's first window is slow by itself."""
+        for source in self.sources:
+            if not (source is self._used and self._fresh):
+                own = draft if source is self._used else None
+                source.worth.learn(len(heard.window.samples) / RATE, heard.parts, steps, own)
+
+    def _guess(self, source: DraftSource) -> None:
+        """Guess at first what a draft costs: the target's seconds times the ratio of the weights."""
+        source.worth.encoder = source.encoder * self.target.encode_seconds / SECONDS
+        source.worth.token = source.decoder * self.target.pass_seconds * WIDER
+        source.worth.plain = self.target.pass_seconds
 
     def _note(self, note: str) -> None:
         if note not in self.notes:

@@ -1,4 +1,4 @@
-"""Drafts of a window: a smaller model that listens by itself, or one that uses the target's encoder."""
+"""Drafts of a window: of the target itself, of a smaller model with its ears, or of one with its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from localspec import plugins
 from localspec.core.contracts import Drafter, DraftModel, Engine
+from localspec.core.cursor import Cursor
 from localspec.speech.types import RATE
-from localspec.speech.whisper.decoding import WindowDecoder
+from localspec.speech.whisper.together import JointSession, Parts, TogetherDraft, written
 from localspec.speech.whisper.worth import DraftSeconds
 
 if TYPE_CHECKING:
@@ -23,19 +24,23 @@ if TYPE_CHECKING:
     from localspec.speech.whisper.model import SpeechModel
 
 SILENCE = 4.0  # seconds behind a window that a draft hears too: with fewer it tends to repeat its last words
-TOKENS_FIRST, TOKENS_PER_SECOND = 16, 8  # that a draft may write of a window: more is a loop
-EXACT, NONE, PLAIN = ("verifiers", "exact"), ("drafters", "none"), ("draft_length", "fixed:tokens=0")
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A window, the target's hidden states of it [frames, width], and the prompt of the answer to it."""
+    """A window, where its parts begin, the target's hidden states of it, and the prompt of the answer."""
 
     window: Window
+    cuts: Sequence[float]
     states: Logits
     prompt: Sequence[int]
     language: str | None
     task: str
+
+    @property
+    def parts(self) -> int:
+        """The number of parts that a draft writes at the same time."""
+        return len(self.cuts)
 
 
 class SpeechDraft(ABC):
@@ -53,42 +58,53 @@ class SpeechDraft(ABC):
         """Return a drafter for the answer to what was heard, and what making it took."""
 
 
-class ListeningDraft(SpeechDraft):
-    """A draft that listens and writes by itself; the target is expected to write the same.
+class SelfDraft(SpeechDraft):
+    """The target itself: beside the answer it writes the later parts of the window, in the same passes.
 
-    Its vocabulary may be another. Its encoder reads only as many frames as the window has, and SILENCE: the
-    text is then not always what the model would have written of 30 seconds, and a third of the cost.
+    What they say is mostly what the answer says too, once it is there.
     """
 
     def __init__(self, model: SpeechModel, target: SpeechModel) -> None:
         super().__init__(model, target)
-        self._same = model.tokens == target.tokens
-        self._decoder = WindowDecoder(
-            model.cursor, model.tokenizer, model.tokens, plugins.parse(*EXACT).make()
-        )
-        self._expected: ExpectingDrafter = plugins.parse(
-            "drafters", f"expected:times={target.tokens.first_time}"
-        ).make(target.cursor)
+        self._expected = _expected(target)
+
+    def drafter(self, heard: Heard) -> tuple[Drafter, DraftSeconds]:
+        """Return a drafter that guesses what the parts say; effects: they grow in the target's passes."""
+        target, started = self._target, perf_counter()
+        prompt = target.tokens.prompt(heard.language, heard.task)
+        parts = Parts(target, prompt, heard.cuts, len(heard.window.samples) / RATE, first=1)
+        held, target.cursor = target.cursor.tokens, Cursor(JointSession(target.session, parts))
+        target.cursor.tokens = held
+        drafter = TogetherDraft(parts, self._expected, heard.prompt)
+        return drafter, DraftSeconds(0.0, perf_counter() - started)
+
+
+class ListeningDraft(SpeechDraft):
+    """Another model, with ears and maybe a vocabulary of its own, which writes a first version of a window.
+
+    Its encoder reads only as many frames as the window has, and SILENCE: the text is then not always what the
+    model would have written of 30 seconds, at a part of the cost. It writes all parts in the same passes.
+    """
+
+    def __init__(self, model: SpeechModel, target: SpeechModel) -> None:
+        super().__init__(model, target)
+        self._expected = _expected(target)
 
     def drafter(self, heard: Heard) -> tuple[Drafter, DraftSeconds]:
         """Return a drafter that expects what the draft wrote."""
-        model, started = self.model, perf_counter()
-        seconds = len(heard.window.samples) / RATE
+        model, started, seconds = self.model, perf_counter(), len(heard.window.samples) / RATE
         model.hear(model.encode(heard.window, seconds + SILENCE))
-        encoded = perf_counter()
-        self._decoder.target = model.cursor
+        listened = perf_counter()
         prompt = model.tokens.prompt(heard.language if model.tokens.multilingual else None, heard.task)
-        most = TOKENS_FIRST + round(TOKENS_PER_SECOND * seconds)
-        found = self._decoder.attempt(
-            prompt, plugins.parse(*NONE).make(model.cursor), plugins.parse(*PLAIN).make(), most=most
-        )
-        answer = found.tokens if self._same else self._translated(found.tokens)
-        self._expected.expect(heard.prompt, [*answer, self._target.tokens.end])
-        return self._expected, DraftSeconds(encoded - started, perf_counter() - encoded)
+        answer = written(model, prompt, heard.cuts, seconds)
+        self._expected.expect(heard.prompt, self._translated(answer))
+        return self._expected, DraftSeconds(listened - started, perf_counter() - listened)
 
-    def _translated(self, answer: Sequence[int]) -> list[int]:
+    def _translated(self, answer: Sequence[int]) -> Sequence[int]:
         """Return an answer in the target's tokens: its text encoded anew, its times moved."""
         own, other = self.model.tokens, self._target.tokens
+        if own.same_text(other):
+            return answer
         found: list[int] = []
         text: list[int] = []
         for token in [*answer, own.first_time]:
@@ -129,8 +145,17 @@ class _OneSession(Engine):
 
 def draft_of(model: SpeechModel, target: SpeechModel) -> SpeechDraft:
     """Return the draft that a model is for a target: one with its ears if it has the same encoder."""
+    if model is target:
+        return SelfDraft(model, target)
     same = model.tokens.same_text(target.tokens) and model.encoder_digest == target.encoder_digest
     return SharedEars(model, target) if same else ListeningDraft(model, target)
+
+
+def _expected(target: SpeechModel) -> ExpectingDrafter:
+    found: ExpectingDrafter = plugins.parse("drafters", f"expected:times={target.tokens.first_time}").make(
+        target.cursor
+    )
+    return found
 
 
 def encoded(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -16,12 +16,20 @@ class SpeechSampler(Sampler):
 
     Segments are between two timestamps; times never go back; a segment follows another at once. If all
     timestamps together are likelier than any text, one comes: as OpenAI's `ApplyTimestampRules`.
-    `logprobs` holds those of the target's tokens by their position in the text.
+    `logprobs` holds those of the target's tokens by their position in the text, unless it `tells` none.
     """
 
-    def __init__(self, tokens: SpeechTokens, sampling: Sampling, *, seed: int, answer_from: int) -> None:
+    def __init__(
+        self,
+        tokens: SpeechTokens,
+        sampling: Sampling,
+        *,
+        seed: int = 0,
+        answer_from: int,
+        tells: bool = True,
+    ) -> None:
         super().__init__(sampling, seed=seed, answer_from=answer_from)
-        self._tokens, self._start = tokens, answer_from
+        self._tokens, self._start, self._tells = tokens, answer_from, tells
         self.logprobs: dict[int, float] = {}
 
     def adjusted(self, row: Row, before: Tokens) -> Row:
@@ -65,7 +73,8 @@ class SpeechSampler(Sampler):
             token = int(adjusted.argmax())
         else:
             token = self.coupled_draw(self._distribution(adjusted), len(before))
-        highest = adjusted.max()
-        total = float(highest) + float(np.log(np.exp(adjusted - highest).sum()))
-        self.logprobs[len(before)] = float(adjusted[token]) - total
+        if self._tells:
+            highest = adjusted.max()
+            total = float(highest) + float(np.log(np.exp(adjusted - highest).sum()))
+            self.logprobs[len(before)] = float(adjusted[token]) - total
         return token

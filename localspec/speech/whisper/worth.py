@@ -26,31 +26,32 @@ class DraftSeconds(NamedTuple):
 class Worth:
     """Decides for each window whether a draft saves more than it costs, by what drafts did so far.
 
-    A window of n tokens costs n p without a draft and n (1 - s) p + e w + n t with one: p seconds of a token
-    decoded plainly, s the share of them that a draft saves, e the draft's encoder for a second of the window,
-    t its decoder for a token. All are measured; n follows from the seconds w of the window. The first values
-    of e and t are given, as they are for the target's own encoder and decoder times the ratio of the weights.
+    A window of n tokens costs n p without a draft and n (1 - s) p + e w + n t / k with one: p seconds of a
+    token decoded plainly, s the share of them that a draft saves, e the draft's encoder for a second of the
+    window, t a pass of its decoder, which gives a token to each of the k parts that it writes at the same
+    time. All are measured; n follows from the seconds w of the window. The first values of e and t are given,
+    as they are for the target's own encoder and decoder times the ratio of the weights.
     """
 
-    encoder: float
-    token: float
+    encoder: float = 0.0
+    token: float = 0.0
     plain: float = 0.0
     saved: float = SAVED_AT_FIRST
     rate: float = RATE_AT_FIRST
     seconds: float = 0.0  # of all windows
     lost: float = 0.0  # by drafts that did not pay
 
-    def gain(self, seconds: float) -> float:
-        """Return the seconds that a draft is expected to save in a window of so many seconds."""
-        return seconds * (self.rate * (self.saved * self.plain - self.token) - self.encoder)
+    def gain(self, seconds: float, parts: int) -> float:
+        """Return the seconds that a draft is expected to save in a window of so many seconds and parts."""
+        return seconds * (self.rate * (self.saved * self.plain - self.token / parts) - self.encoder)
 
-    def wanted(self, seconds: float) -> bool:
+    def wanted(self, seconds: float, parts: int) -> bool:
         """Return whether to draft a window: if that pays, or if its loss stays within the budget."""
-        gain = self.gain(seconds)
+        gain = self.gain(seconds, parts)
         return gain > 0 or self.lost - gain < BUDGET * self.seconds
 
-    def learn(self, window: float, steps: Sequence[Step], draft: DraftSeconds | None) -> None:
-        """Learn from the steps of a window of so many seconds, and from what its draft took if it had one."""
+    def learn(self, window: float, parts: int, steps: Sequence[Step], draft: DraftSeconds | None) -> None:
+        """Learn from the steps of a window of so many seconds and parts, and what its draft took if any."""
         tokens = sum(len(step.tokens) for step in steps)
         spent = sum(step.target_seconds + step.draft_seconds for step in steps)
         self.seconds += spent
@@ -61,7 +62,7 @@ class Worth:
         if draft is not None and tokens and self.plain:
             self.seconds += sum(draft)
             self.encoder = _mixed(self.encoder, draft.encoder / window)
-            self.token = _mixed(self.token, draft.decoder / tokens)
+            self.token = _mixed(self.token, parts * draft.decoder / tokens)
             self.saved = _mixed(self.saved, 1 - spent / (tokens * self.plain))
             self.lost = max(0.0, self.lost + spent + sum(draft) - tokens * self.plain)
 
