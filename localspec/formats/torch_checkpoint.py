@@ -1,8 +1,8 @@
 """Read the tensors of a PyTorch checkpoint without PyTorch, and without running what it says.
 
-A checkpoint is a ZIP file: `data.pkl` is a pickle, a program for Python's unpickler that may call anything, and
-`data/0` ... are the bytes of its tensors. Here a small interpreter knows the operations that build dictionaries,
-lists, tuples, numbers, texts and tensors. It calls nothing, and refuses the rest.
+A checkpoint is a ZIP file: `data.pkl` is a pickle, a program for Python's unpickler that may call anything,
+and `data/0` ... are the bytes of its tensors. Here a small interpreter knows the operations that build
+dictionaries, lists, tuples, numbers, texts and tensors. It calls nothing, and refuses the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from localspec.errors import BrokenModel, UnsupportedModel, printable
 
 MAX_PICKLE = 1 << 24  # bytes of `data.pkl`: a thousand tensors take 130 kB
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "torch DoubleStorage": np.dtype("<f8"),
     "torch FloatStorage": np.dtype("<f4"),
     "torch HalfStorage": np.dtype("<f2"),
@@ -65,7 +65,9 @@ def read(path: Path) -> Any:
             f"`{path}` holds more than tensors: {error}", "Give a file with a plain state dictionary"
         ) from None
     except (zipfile.BadZipFile, ValueError, LookupError, TypeError, EOFError, NotImplementedError) as error:
-        raise BrokenModel(f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN) from None
+        raise BrokenModel(
+            f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN
+        ) from None
 
 
 def state(path: Path) -> dict[str, NDArray[Any]]:
@@ -73,7 +75,11 @@ def state(path: Path) -> dict[str, NDArray[Any]]:
     found = read(path)
     if isinstance(found, dict):
         found = found.get("state_dict", found)
-    if not isinstance(found, dict) or not found or not all(isinstance(each, np.ndarray) for each in found.values()):
+    if (
+        not isinstance(found, dict)
+        or not found
+        or not all(isinstance(each, np.ndarray) for each in found.values())
+    ):
         raise BrokenModel(f"`{path}` holds no tensors by name", AGAIN)
     return {str(name): tensor for name, tensor in found.items()}
 

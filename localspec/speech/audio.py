@@ -40,9 +40,9 @@ MEND = "Get the file again, or convert what is left: ffmpeg -i FILE out.wav"
 def blocks(path: Path, seconds: float = BLOCK) -> Iterator[NDArray[np.float32]]:
     """Yield the first audio stream of a file, mixed down to mono at 16 kHz: float32 samples from -1 to 1.
 
-    Each block but the last has `seconds`, the last at most as many. Memory does not grow with the file. Raises
-    BadValue for a file that is missing, has no audio, or is damaged: then at the second where it is, after
-    what comes before has been yielded. Raises MissingExtra without PyAV.
+    Each block but the last has `seconds`, the last at most as many. Memory does not grow with the file.
+    Raises BadValue for a file that is missing, has no audio, or is damaged: then at the second where it is,
+    after what comes before has been yielded. Raises MissingExtra without PyAV.
     """
     size = max(1, round(seconds * RATE))
     kept: list[NDArray[np.float32]] = []
@@ -142,7 +142,8 @@ def _samples(path: Path) -> Iterator[NDArray[np.float32]]:
         raise BadValue(f"`{path}` has no audio", SUPPORTED)
     if promised is not None and count / RATE < promised - max(1.0, promised / 50):
         raise BadValue(
-            f"`{path}` is cut off or damaged: {count / RATE:.1f} of its {promised:.1f} seconds can be read", MEND
+            f"`{path}` is cut off or damaged: {count / RATE:.1f} of its {promised:.1f} seconds can be read",
+            MEND,
         )
 
 

