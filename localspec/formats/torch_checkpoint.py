@@ -71,7 +71,7 @@ def read(path: Path) -> Any:
 
 
 def state(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a model by name: a checkpoint's `state_dict`, or itself. Raises as `read` does."""
+    """Return the tensors of a model by name: its `state_dict`, or all it holds. Raises as `read` does."""
     found = read(path)
     if isinstance(found, dict):
         found = found.get("state_dict", found)

@@ -27,7 +27,8 @@ BLOCK = 10.0  # seconds
 # Formats that hold their audio themselves: a playlist would make FFmpeg open other files and addresses.
 FORMATS = (
     "3dostr,aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dts,eac3,flac,flv,gsm,latm,loas,matroska,webm,"
-    "mlv,mov,mp4,m4a,3gp,3g2,mj2,mp3,mpc,mpc8,mpeg,mpegts,mxf,ogg,oma,opus,rm,shn,sln,tak,tta,voc,w64,wav,wv,xwma"
+    "mlv,mov,mp4,m4a,3gp,3g2,mj2,mp3,mpc,mpc8,mpeg,mpegts,mxf,ogg,oma,opus,rm,shn,sln,tak,tta,voc,w64,"
+    "wav,wv,xwma"
 )
 ESTIMATES = {"mp3", "aac"}  # formats whose length is a guess from their bit rate
 ODD_PACKETS = 3  # undecodable ones at the start or end of a file that is whole

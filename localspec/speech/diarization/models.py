@@ -85,10 +85,10 @@ class Models:
         return np.concatenate(found).astype(np.uint8)
 
     def vectors(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the direction of each voice [voices, 192], with length 1, from features [voices, 200, 80]."""
+        """Return the direction of each voice [voices, 192], of length 1, from features [voices, 200, 80]."""
         found = np.concatenate(list(_runs(self._embedding, features, BATCHES["embedding"][0])))
-        lengths: NDArray[np.float32] = np.linalg.norm(found, axis=1, keepdims=True)
-        return found / np.maximum(lengths, np.float32(1e-9))
+        lengths = np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+        return np.divide(found, lengths, dtype=np.float32)
 
 
 def _compiled(folder: Path, name: str, threads: int) -> Any:

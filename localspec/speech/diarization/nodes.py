@@ -51,7 +51,7 @@ class Layers:
         return self.ops.convolution(x, self.ops.constant(filters), [stride], [padding], [padding], [dilation])
 
     def batch_norm(self, x: Node, name: str, *, affine: bool = True) -> Node:
-        """Return x normed by the training's mean and variance (Ioffe and Szegedy 2015), scaled and shifted."""
+        """Return x normed as in training, scaled and shifted (Ioffe and Szegedy 2015)."""
         mean, variance = (self.weight(f"{name}.running_{kind}") for kind in ("mean", "var"))
         scale = 1 / np.sqrt(variance + EPSILON)
         if affine:
