@@ -52,11 +52,16 @@ def check(samples: Samples, found: list[Window]) -> None:
     assert all(one[1] <= other[0] for one, other in pairwise(spans(found)))
 
 
-speech = st.lists(
-    st.tuples(st.floats(0.15, 29.5), st.sampled_from([0.1, 0.3, 0.5, 1.0, 3.0, 4.5, 12.0])),
-    min_size=1,
-    max_size=8,
-)
+pauses = st.sampled_from([0.1, 0.3, 0.5, 1.0, 3.0, 4.5, 12.0])
+speech = st.lists(st.tuples(st.floats(0.15, 29.5), pauses), min_size=1, max_size=8)
+
+
+def spoken(said: list[tuple[float, float]], lead: float = 0.0) -> Samples:
+    """Return voices of some seconds, each with a pause after it."""
+    parts = [silence(lead)]
+    for voiced, pause in said:
+        parts += [np.full(round(voiced * RATE), 0.5, np.float32), silence(pause)]
+    return np.concatenate(parts)
 
 
 @settings(max_examples=60)
@@ -77,12 +82,7 @@ def test_each_voice_lies_in_exactly_one_window(
 @settings(max_examples=20)
 @given(speech)
 def test_the_length_of_blocks_changes_nothing(said: list[tuple[float, float]]) -> None:
-    samples = np.concatenate(
-        [
-            np.concatenate([np.full(round(voiced * RATE), 0.5, np.float32), silence(pause)])
-            for voiced, pause in said
-        ]
-    )
+    samples = spoken(said)
     whole = spans(list(windows([samples], LoudIsVoice())))
     assert spans(list(windows(blocks(samples, 0.77), LoudIsVoice()))) == whole
 
