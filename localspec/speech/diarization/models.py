@@ -38,7 +38,7 @@ def import_from(downloads: Path, into: Path) -> None:
         path = _found(downloads, checkpoint, into)
         try:
             graph = BUILDERS[name](torch_checkpoint.state(path), path)
-        except RuntimeError as error:  # a tensor of another shape
+        except (RuntimeError, ValueError) as error:  # a tensor of another shape
             raise BrokenModel(
                 f"`{path}` is no {name} model: {_last_line(error)}", "Download it again"
             ) from None
