@@ -21,6 +21,16 @@ def models(incomplete: str) -> list[str | tuple[str, str]]:
     return starting(incomplete, _models)
 
 
+def speech_models(incomplete: str) -> list[str | tuple[str, str]]:
+    """Complete the name of a model of speech, of the library or of the catalogue."""
+    return starting(incomplete, lambda: _models("speech"))
+
+
+def speech_drafts(incomplete: str) -> list[str | tuple[str, str]]:
+    """Complete `auto`, `off`, or a model of speech."""
+    return starting(incomplete, lambda: ("auto", "off", *_models("speech")))
+
+
 def drafts(incomplete: str) -> list[str | tuple[str, str]]:
     """Complete `auto`, `off`, a drafter or a model."""
     return starting(incomplete, lambda: ("auto", "off", *_parts("drafters"), *_models()))
@@ -93,13 +103,15 @@ def _installed() -> Iterator[str]:
         yield from sorted(path.name for path in folder.glob("[!.]*") if path.is_dir())
 
 
-def _models() -> Iterator[str | tuple[str, str]]:
+def _models(kind: str = "text") -> Iterator[str | tuple[str, str]]:
+    """Yield the models of a kind; one of the library that the catalogue does not know may be of any."""
     from localspec.library import catalogue
 
     here = list(_installed())
-    yield from here
+    known = {entry.name: entry.kind for entry in catalogue.entries()}
+    yield from (name for name in here if known.get(name, kind) == kind)
     for entry in catalogue.entries():
-        if entry.kind == catalogue.TEXT and entry.name not in here:
+        if entry.kind == kind and entry.name not in here:
             yield entry.name, entry.title
 
 

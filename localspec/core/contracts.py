@@ -69,6 +69,28 @@ class HiddenStates(Session):
         """Return the last hidden states [tokens, width] of the text, a view valid until the next call."""
 
 
+class SpeechSession(Session):
+    """A session whose text says what was heard. An optional extra, asked for by type.
+
+    One that has heard nothing yet may hold any text, whose logits mean nothing.
+    """
+
+    @abstractmethod
+    def encode(self, features: Logits) -> Logits:
+        """Return the encoder's hidden states [frames, width] of the features [mels, 2 * frames]."""
+
+    @abstractmethod
+    def hear(self, states: Logits) -> None:
+        """Empty the text; what follows is about the encoder's hidden `states` [frames, width]."""
+
+    @abstractmethod
+    def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]]) -> Logits:
+        """Return where each token looked, [heads, tokens, frames]: cross-attention of (layer, head) pairs.
+
+        `tokens` are a whole text about what was heard; the session's own text stays as it is.
+        """
+
+
 class ExportableSession(Session):
     """A session whose KV cache can be exported to another session of the same model and engine.
 

@@ -36,10 +36,12 @@ class HybridDraft(ExpectingDrafter):
         device: Annotated[str, Option("its device, the target's when empty")] = "",
         threads: Annotated[int, Option("its threads, 0 for as many as the target", least=0, most=1024)] = 0,
         runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
+        max_tokens: Annotated[int, Option("tokens to search", least=1000, most=10_000_000)] = 200_000,
         store: Annotated[str, Option("file that keeps answers for the next run, none when empty")] = "",
     ) -> None:
         del device, threads, runs  # the draft model's engine was made from them
-        self._suffix: CopyingDrafter = plugins.part("drafters", SUFFIX).made_by(target, store=store)
+        copying = {"max_tokens": max_tokens, "store": store}
+        self._suffix: CopyingDrafter = plugins.part("drafters", SUFFIX).made_by(target, **copying)
         self._recycle: Drafter = plugins.part("drafters", RECYCLE).made_by(target)
         self._model: Drafter | None = None
         if draft_model is not None:

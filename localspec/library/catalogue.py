@@ -21,7 +21,7 @@ OVERHEAD_BYTES = 1.0e9  # the program, and a KV cache of some thousand tokens
 SIZES = {"M": 1e6, "B": 1e9}
 
 SHOWN_BY = "localspec search"  # the command that lists the models
-TEXT = "text"  # the kind of model that localspec runs
+TEXT, SPEECH = "text", "speech"  # kinds of models: those that chat, and those that transcribe
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class CatalogueEntry:
     aliases: tuple[str, ...] = ()
     digest: str = ""  # sha256 of the GGUF file, empty if unknown
     draft: str | None = None  # the catalogue name of its draft model
-    kind: str = TEXT  # or speech
+    draft_en: str | None = None  # the draft for English of a model of several languages
+    kind: str = TEXT  # or SPEECH
     use: str = "chat"  # what it is trained for
     # format -> precision or GGUF type -> source
     formats: Mapping[str, Mapping[str, Source]] = field(default_factory=dict)
@@ -51,7 +52,11 @@ class CatalogueEntry:
     def download_bytes(self) -> int:
         """Return the approximate size of its first source, of which localspec may make a graph as well."""
         published = self.formats.get(HF, {}).values()
-        precision = "fp16" if self.sources[0] in published else self.precision_from(self.sources[0])
+        precision = (
+            "fp16"
+            if self.kind != TEXT or self.sources[0] in published
+            else self.precision_from(self.sources[0])
+        )
         return self.weight_bytes(precision)
 
     def weight_bytes(self, precision: str) -> int:
@@ -68,7 +73,7 @@ class CatalogueEntry:
                 if format == HF:
                     return "int8"
                 return next((name for name, types in PRECISIONS.items() if key in types), "int4")
-        return "int4"
+        return "int4" if self.kind == TEXT else "int8"
 
     def sources_in(self, precision: str | None = None, format: str | None = None) -> list[Source]:
         """Return the sources in a precision and a format, best first; None allows any.
@@ -168,9 +173,9 @@ def by_digest(digest: str) -> CatalogueEntry | None:
     return next((entry for entry in entries() if entry.digest == digest), None)
 
 
-def names() -> list[str]:
-    """List every name, without aliases."""
-    return [entry.name for entry in entries()]
+def names(kind: str | None = None) -> list[str]:
+    """List every name, or those of one kind, without aliases."""
+    return [entry.name for entry in entries() if kind in (None, entry.kind)]
 
 
 def _folder() -> Path:

@@ -68,10 +68,10 @@ class InstalledModels:
         found = self.load(model.name)
         return model.name if found and found.folder == model.folder else str(model.folder)
 
-    def all(self) -> list[StoredModel]:
-        """List the complete models, by name."""
+    def all(self, kind: str | None = None) -> list[StoredModel]:
+        """List the complete models, or those of one kind, by name."""
         models = [completeness.load_if_complete(folder, about) for folder, about in self._manifests()]
-        return [model for model in models if model]
+        return [model for model in models if model and kind in (None, model.kind)]
 
     def known(self) -> list[StoredModel]:
         """List the models that have a manifest, complete or not."""

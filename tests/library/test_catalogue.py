@@ -30,7 +30,8 @@ def test_a_draft_shares_its_targets_tokenizer_and_is_smaller() -> None:
     for entry in catalogue.entries():
         if entry.draft:
             draft = catalogue.find(entry.draft)
-            assert draft.tokenizer == entry.tokenizer, entry.name
+            if entry.kind == catalogue.TEXT:  # the text of a draft of speech is encoded again
+                assert draft.tokenizer == entry.tokenizer, entry.name
             assert draft.kind == entry.kind
             assert draft.memory("fp16") < entry.memory("fp16"), entry.name
 

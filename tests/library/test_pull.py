@@ -279,13 +279,20 @@ def test_invalid_names(
     assert hub.asked == []
 
 
-@pytest.mark.parametrize("name", ["whisper-tiny", "whisper:large-v3", "distil-large-v3"])
+@pytest.mark.parametrize("name", ["whisper-tiny", "whisper:large-v3", "hf:openai/whisper-tiny"])
 def test_a_model_of_speech_is_refused_before_the_first_byte(
     library: Library, hub: Any, said: Any, name: str
 ) -> None:
-    for refused in (library.resolve, library.pull):
-        with pytest.raises(UnsupportedModel, match="is a model of speech"):
-            refused(name, said)
+    with pytest.raises(UnsupportedModel, match="is a model of speech: it transcribes audio") as caught:
+        library.resolve(name, said)
+    assert f"localspec transcribe AUDIO --model {name}" in str(caught.value.hint)
+    assert hub.asked == []
+
+
+def test_a_model_of_text_does_not_transcribe(library: Library, hub: Any, said: Any) -> None:
+    with pytest.raises(UnsupportedModel, match="`qwen3-8b` is a model of text, and only") as caught:
+        library.resolve("qwen3-8b", said, kind=catalogue.SPEECH)
+    assert "`whisper-base`" in str(caught.value.hint)
     assert hub.asked == []
 
 

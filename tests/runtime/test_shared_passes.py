@@ -18,6 +18,7 @@ from localspec.core.types import Logits
 from localspec.drafters.hybrid import HybridDraft
 from localspec.engines.toy import Toy
 from localspec.errors import ContextFull
+from localspec.runtime.generation import divided
 from localspec.runtime.loading import LoadSpec
 from localspec.runtime.shared_passes import DRAFT, TARGET, Passes, SharedEngine, shared_engines
 
@@ -159,3 +160,18 @@ def test_a_text_that_comes_waits_for_one_pass_of_a_long_prompt(counted: Counted)
         assert not reading.done()
         comes.leave()
         reading.result(timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("spec", "searched"),
+    [
+        ("hybrid", 50_000),
+        ("suffix:max_tokens=80000", 20_000),
+        ("suffix:max_tokens=2000", 1000),
+        ("ngram", None),
+    ],
+)
+def test_texts_at_once_divide_what_their_drafts_search(spec: str, searched: int | None) -> None:
+    drafter = plugins.parse("drafters", spec)
+    assert divided(drafter, 4).get("max_tokens") == searched
+    assert divided(drafter, 1) == drafter.options

@@ -67,7 +67,8 @@ def print_library(as_json: bool) -> None:
         size = f"{format_bytes(own or elsewhere):>9}" + ("" if own else " elsewhere")
         target = f"draft of {row['target']}" if row["target"] else ""
         caches = f"{format_bytes(row['caches'])} of caches" if row["caches"] else ""
-        details = filter(None, [row["precision"], " ".join(row["formats"]), target, caches])
+        kind = row["kind"] if row["kind"] != "text" else ""
+        details = filter(None, [kind, row["precision"], " ".join(row["formats"]), target, caches])
         console.print_text(f"{row['name']:<{width}} {size}  {'  '.join(details)}")
 
 
@@ -85,6 +86,7 @@ def model_row(model: StoredModel, library: Library) -> dict[str, Any]:
         "caches": storage.reclaimable_bytes(compiled_folder(model.folder)),
         "precision": model.manifest.precision,
         "architecture": model.manifest.architecture,
+        "kind": model.kind,
         "formats": [name for name in FORMATS if model.files_in(name)],
         "target": model.manifest.target or None,
         "draft": model.draft,

@@ -72,7 +72,6 @@ def rank(entry: CatalogueEntry, word: str) -> int | None:
 
 def model_row(entry: CatalogueEntry, free: int) -> dict[str, Any]:
     """Return a model as the table shows it, with `free` bytes of memory; sizes are in bytes."""
-    from localspec.library import catalogue
 
     precision = entry.precision_from(entry.sources[0])
     memory = entry.memory(precision)
@@ -89,7 +88,7 @@ def model_row(entry: CatalogueEntry, free: int) -> dict[str, Any]:
         "memory": memory,
         "fits": memory <= free,
         "draft": entry.draft,
-        "runs": entry.kind == catalogue.TEXT,
+        "kind": entry.kind,
     }
 
 
@@ -108,7 +107,5 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return the texts of a model's columns."""
     fits, draft = ("yes" if row["fits"] else "no"), row["draft"] or ""
-    if not row["runs"]:
-        fits, draft = "-", "no command runs it"
     sizes = (format_short(row["disk"]), format_short(row["memory"]))
     return (row["name"], row["use"][0], *sizes, fits, draft)

@@ -21,6 +21,7 @@ HELP = """Show a model of the library: its files, checksums, source and drafts.
 For a model that was built here, the card is shown too: what was pruned, its cost, its agreement with the
 target, and what a draft gains."""
 FACTS = (
+    "kind",
     "folder",
     "source",
     "revision",
@@ -99,6 +100,7 @@ def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
     manifest = model.manifest
     return {
         "name": model.name,
+        "kind": model.kind,
         "folder": str(model.folder),
         "source": manifest.source,
         "revision": manifest.revision,
@@ -131,7 +133,8 @@ def format_details(values: dict[str, Any]) -> str:
         if values[key]:
             value = f"{values[key]:,} tokens" if key == "context" else values[key]
             lines.append(f"  {key:<13}{value}")
-    lines.append(f"  {'template':<13}{'its own' if values['template'] else 'none'}")
+    if values["kind"] == "text":
+        lines.append(f"  {'template':<13}{'its own' if values['template'] else 'none'}")
     for key in ("formats", "drafts", "others"):
         if values[key]:
             lines.append(f"  {key:<13}{', '.join(values[key])}")

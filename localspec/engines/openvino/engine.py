@@ -11,11 +11,20 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from localspec.core.contracts import Engine, ExportableSession, HiddenStates, Read, Session, SharedPasses
+from localspec.core.contracts import (
+    Engine,
+    ExportableSession,
+    HiddenStates,
+    Read,
+    Session,
+    SharedPasses,
+    SpeechSession,
+)
 from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
+from localspec.engines.openvino.hearing import Heard, Hearing
 from localspec.engines.openvino.page_release import read_once
 from localspec.engines.openvino.reader import Part, Reader
 from localspec.errors import BadValue, BrokenModel, ContextFull, not_together
@@ -80,6 +89,7 @@ class OpenVino(Engine):
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
         self.vocab = int(self.parts[-1].output("logits").partial_shape[-1].get_length())
+        self.hearing = Hearing.of(core, model, self.device, settings, threads)
 
     def _compile(
         self, core: Any, settings: dict[str, str], threads: int, exit: int, hidden: bool
@@ -102,6 +112,8 @@ class OpenVino(Engine):
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
+        if self.hearing is not None:
+            return OpenVinoSpeechSession(self, self.hearing)
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
         if len(self.parts[0].outputs) > 1:
@@ -115,7 +127,7 @@ class OpenVino(Engine):
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one KV cache; None with `exit` or `hidden`."""
-        plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1
+        plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 and self.hearing is None
         return OpenVinoSharedPasses(self, texts) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
@@ -231,6 +243,30 @@ class OpenVinoExportableSession(OpenVinoSession, ExportableSession):
             raise ContextFull(total, self._context)
         self._reader.import_kv(self._blocks, piece, self._length, count)
         self._length = total
+
+
+class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
+    """What was heard, and one text about it."""
+
+    def __init__(self, engine: OpenVino, hearing: Hearing) -> None:
+        super().__init__(engine, engine.parts[0])
+        self._hearing = hearing
+        self._heard: Heard = hearing.nothing()
+        self._reader.keep(self._heard)
+
+    def encode(self, features: Logits) -> Logits:
+        """Return the encoder's hidden states [frames, width]."""
+        return self._hearing.encode(features)
+
+    def hear(self, states: Logits) -> None:
+        """Empty the text, and let it be about `states`."""
+        self.rewind(0)
+        self._heard = self._hearing.heard(states)
+        self._reader.keep(self._heard)
+
+    def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]]) -> Logits:
+        """Return where each token looked, [heads, tokens, frames]."""
+        return self._hearing.listened(tokens, heads, self._heard)
 
 
 class OpenVinoSharedPasses(SharedPasses):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
@@ -96,6 +96,11 @@ class Reader:
         )
         with self._engine.packing(self._compiled, sum(part.size for part in parts)):
             self._request.infer()
+
+    def keep(self, inputs: Mapping[str, Any]) -> None:
+        """Set inputs that are the same in all passes to come, as tensors that the caller keeps."""
+        for name, tensor in inputs.items():
+            self._request.set_tensor(name, tensor)
 
     def output(self, number: int) -> Any:
         """Return an output of the last pass, a view until the next one."""

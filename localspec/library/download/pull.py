@@ -113,7 +113,10 @@ def disk_needed(size: DownloadSize, graph: GraphMode) -> int:
 
 def _estimate(source: Source) -> int:
     entry = next((entry for entry in catalogue.entries() if source in entry.sources), None)
-    return entry.weight_bytes(entry.precision_from(source)) if entry else 0
+    if entry is None:
+        return 0
+    speech = entry.kind != catalogue.TEXT
+    return entry.download_bytes() if speech else entry.weight_bytes(entry.precision_from(source))
 
 
 def _say_disk(models: InstalledModels, name: str, size: DownloadSize, progress: Progress) -> None:

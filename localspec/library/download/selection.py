@@ -13,7 +13,7 @@ from localspec.library.download.names import RepoFile
 from localspec.library.sources import Source
 
 PREFERRED = "Q4_K_M"
-INDEX = "model.safetensors.index.json"
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 # Downloaded with the weights: all that a tokenizer, a chat template and generation defaults may need.
 _CONFIGS = {
@@ -63,9 +63,16 @@ def choose(source: Source, files: Iterable[RepoFile], format: str = "") -> FileS
     if format in ("", "gguf") and ggufs:
         return FileSelection("gguf", (_preferred(source, ggufs),))
     weights = [name for name in names if re.fullmatch(r"(?!consolidated)[^/]+\.safetensors", name)]
+    if SINGLE in weights and INDEX not in names:  # the others are the same in another precision
+        weights = [RepoFile(SINGLE)]
     if format in ("", "safetensors") and weights:
         older = [name for name in names if name in _VOCABULARIES and "tokenizer.json" not in names]
         return FileSelection("safetensors", (*weights, *configs, *older))
+    if "openvino_encoder_model.xml" in names:
+        raise UnsupportedModel(
+            f"`{source}` holds a model with an encoder that another program converted to OpenVINO",
+            "Choose the repository that it was converted from, such as `hf:openai/whisper-base`",
+        )
     raise UnsupportedModel(
         f"`{source}` holds no {format or 'OpenVINO, GGUF or safetensors'} model", "Choose another repository"
     )

@@ -10,7 +10,7 @@ import msgspec
 
 from localspec.errors import BadValue, UnknownModel, UnsupportedModel
 from localspec.library import catalogue, storage
-from localspec.library.importing import refusals
+from localspec.library.importing import refusals, speech
 from localspec.library.importing.source import ImportSource
 from localspec.library.locks import locked
 from localspec.library.manifest import Manifest, SourceFile
@@ -25,7 +25,7 @@ WEIGHTS = "openvino_model.bin"
 def add_local(
     library: Library, path: Path, name: str, progress: Progress, *, copy: bool = False
 ) -> StoredModel:
-    """Add the GGUF file, OpenVINO folder or Hugging Face folder `path` as `name`.
+    """Add the GGUF file, or OpenVINO, Hugging Face or CTranslate2 folder `path` as `name`.
 
     The model is used from there unless `copy`. A file that another model was imported from is not converted
     again. Raises BadValue for a name that is taken or invalid, UnknownModel for a path that does not exist,
@@ -71,7 +71,7 @@ def _format_of(path: Path) -> str:
     if not path.is_dir():
         raise UnknownModel(f"No such file or folder: `{path}`", "Check the path")
     if not (path / GRAPH).is_file():
-        return "safetensors"
+        return speech.folder_format(path)
     for name in ("tokenizer.json", WEIGHTS):
         if not (path / name).is_file():
             raise UnsupportedModel(

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from localspec.errors import UnknownModel
-from localspec.formats.files import weight_files
 from localspec.library import catalogue, storage
+from localspec.library.importing import speech
 from localspec.library.importing.completeness import use_in_place
 from localspec.library.importing.source import GraphMode, ImportSource
 from localspec.library.installed import InstalledModels
@@ -20,7 +20,7 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def from_path(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> StoredModel:
-    """Return the model of a GGUF file, an OpenVINO folder or a Hugging Face folder."""
+    """Return the model of a GGUF file, or of an OpenVINO, Hugging Face or CTranslate2 folder."""
     if path.is_file():
         return _from_gguf(models, path, progress, graph)
     if (path / GRAPH).is_file():
@@ -48,12 +48,12 @@ def _from_gguf(models: InstalledModels, path: Path, progress: Progress, graph: G
 
 
 def _from_folder(models: InstalledModels, path: Path, progress: Progress, graph: GraphMode) -> StoredModel:
-    """Import a Hugging Face folder, known by its files' paths, sizes and times."""
-    files = [SourceFile.of(file) for file in weight_files(path)]
+    """Import a Hugging Face or CTranslate2 folder, known by its files' paths, sizes and times."""
+    files = [SourceFile.of(file) for file in speech.files_of(path)]
     if model := models.by_source_files(files):
         return model
     name = f"{path.resolve().name}-{storage.digest_of_text(repr(files))[:8]}"
     with locked(models.models, name, progress):
         return models.find(name) or models.import_model(
-            name, ImportSource.from_local("safetensors", path), progress, graph
+            name, ImportSource.from_local(speech.folder_format(path), path), progress, graph
         )

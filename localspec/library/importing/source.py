@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from localspec.errors import DigestMismatch, UnsupportedModel
-from localspec.formats.files import weight_files
 from localspec.library import manifest, storage
-from localspec.library.importing import convert, refusals
+from localspec.library.importing import convert, refusals, speech
 from localspec.library.manifest import Manifest, SourceFile
 from localspec.library.progress import BYTES, Progress, report_growth
 from localspec.library.sources import Fetched
@@ -24,7 +23,7 @@ SIZE_FACTOR = 1.8  # a graph has at most this many times the bytes it is made fr
 class ImportSource:
     """A file or folder to import, where it came from, and a GGUF's sha256."""
 
-    format: str  # gguf, safetensors or openvino
+    format: str  # gguf, safetensors, ctranslate2 or openvino
     path: Path
     source: str
     revision: str = ""
@@ -57,21 +56,27 @@ class ImportSource:
     @property
     def files(self) -> list[Path]:
         """The files that hold the weights."""
-        return [self.path] if self.format == "gguf" else weight_files(self.path)
+        return [self.path] if self.format == "gguf" else speech.files_of(self.path)
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether it is a model of speech, which is nothing without its graphs."""
+        return speech.is_speech(self.format, self.path)
 
     def needed_bytes(self, graph: GraphMode) -> int:
         """Return the approximate disk space that the import needs."""
         if self.format == "openvino":
             return sum(file.stat().st_size for file in _files_of(self.path)) if self.copied else 0
         size = sum(file.stat().st_size for file in self.files)
-        return int(SIZE_FACTOR * size * (graph != "skip")) + size * self.copied
+        made = graph != "skip" or self.is_speech
+        return int(SIZE_FACTOR * size * made) + size * self.copied
 
     def refusal(self, graph: GraphMode) -> dict[str, str]:
         """Return why OpenVINO cannot read it, as a manifest keeps that; empty if it may, or need not.
 
         Raises UnsupportedModel if `graph` is required.
         """
-        if self.format == "openvino" or graph == "skip":
+        if self.format == "openvino" or graph == "skip" or self.is_speech:
             return {}
         try:
             refusals.check(self.path)
@@ -98,7 +103,9 @@ class ImportSource:
         stamped = in_place and self.format != "openvino"
         source_files = [SourceFile.of(file) for file in self.files] if stamped else []
         facts = self._write_configs(folder, progress) | {"no_graph": no_graph or {}}
-        if self.format != "openvino" and graph != "skip":
+        if self.is_speech:
+            speech.write_graph(self.path, folder, name, progress)
+        elif self.format != "openvino" and graph != "skip":
             facts |= self.write_graph(folder, progress, graph)
         return Manifest(
             name=name,
@@ -113,14 +120,18 @@ class ImportSource:
 
     def _digests(self, in_place: bool, progress: Progress) -> dict[str, str]:
         """Return the sha256 of files that stay outside the library, so that they can be verified later."""
+        if in_place and self.is_speech:
+            return {}
         if in_place and self.format != "gguf":
             files = self.files if self.format == "safetensors" else _files_of(self.path)
             return {file.name: storage.digest_of(file, progress, f"Reading {file.name}") for file in files}
-        return {self.path.name: self.digest} if self.digest else {}
+        return {self.files[0].name: self.digest} if self.digest else {}
 
     def _write_configs(self, folder: Path, progress: Progress) -> convert.Facts:
         if self.format == "gguf":
             return convert.from_gguf(self.path, folder)
+        if self.is_speech:
+            return speech.write_configs(self.path, folder, self.source if self.owned else self.path.name)
         if self.format == "safetensors":
             return convert.from_folder(self.path, folder)
         if self.copied:
@@ -137,7 +148,9 @@ class ImportSource:
             return {"no_graph": refusals.record(error)}
 
     def _place_weights(self, folder: Path, progress: Progress) -> str:
-        """Move or copy the weights into `folder`, or leave them; return the manifest's `weights`."""
+        """Move or copy the weights into `folder`, or leave them; return the manifest's `weights`, if any."""
+        if self.is_speech:  # its graphs are all that is read of it
+            return ""
         if self.copied:
             _copy(self.files, folder, progress)
             return self.path.name if self.format == "gguf" else "."

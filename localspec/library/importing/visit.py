@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localspec.disk import atomic, given, private
-from localspec.formats.files import weight_files
 from localspec.library import manifest
+from localspec.library.importing import speech
 from localspec.library.manifest import SourceFile
 from localspec.library.model import GRAPH
 from localspec.library.paths import HOME
@@ -50,7 +50,7 @@ def _is_new(library: Library, name: str) -> bool:
     path = given.path_of(name)
     if (path / GRAPH).is_file():
         return library.models.resolve() not in path.resolve().parents
-    files = [path] if path.is_file() else weight_files(path)
+    files = [path] if path.is_file() else speech.files_of(path)
     return library.by_source_files([SourceFile.of(file) for file in files]) is None
 
 

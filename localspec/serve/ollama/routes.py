@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from localspec.errors import BadValue
 from localspec.library import Library, StoredModel
+from localspec.library.catalogue import TEXT
 from localspec.serve.ollama.requests import Asked, Chat, Generate, Named
 from localspec.serve.ollama.responses import ChatWriter, GenerateWriter
 from localspec.serve.pool import Pool, Served, known
@@ -35,7 +36,7 @@ def routes(pool: Pool, library: Library) -> APIRouter:
 
     @router.get("/tags")
     def tags() -> dict[str, Any]:
-        return {"models": [_described(model) for model in library.all()]}
+        return {"models": [_described(model) for model in library.all(TEXT)]}
 
     @router.get("/ps")
     def running() -> dict[str, Any]:

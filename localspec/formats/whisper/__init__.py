@@ -1,0 +1,1 @@
+"""Whisper models: their weights in either format, their settings, and their tokenizer."""
