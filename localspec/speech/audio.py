@@ -116,6 +116,8 @@ def _pyav() -> Any:
 
 def _check_file(path: Path) -> None:
     try:
+        if path.exists() and not path.is_file():  # a pipe would lose what is read here
+            raise BadValue(f"`{path}` is no file", "Give a file, or send it to stdin")
         with path.open("rb") as file:
             empty = not file.read(1)
     except FileNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import struct
 import tracemalloc
@@ -156,8 +157,11 @@ def test_a_wav_file_without_samples_has_no_audio(tmp_path: Path) -> None:
 def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="No such file"):
         read(tmp_path / "a.wav")
-    with pytest.raises(BadValue, match="cannot be read"):
+    with pytest.raises(BadValue, match="is no file"):
         read(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadValue, match="is no file"):
+        read(tmp_path / "pipe")
     with pytest.raises(BadValue, match="No such file"):
         read(Path("http://127.0.0.1:9/a.wav"))
 
