@@ -131,16 +131,15 @@ def _check_file(path: Path) -> None:
 
 def _samples(path: Path) -> Iterator[NDArray[np.float32]]:
     """Yield mono samples at 16 kHz in pieces of any length."""
+    av, count = _pyav(), 0
     with _opened(path) as (container, stream):
         promised = _promised(container, stream)
-        mixer, count = Mixer(), 0
-        for frame in _frames(path, container, stream):
-            for samples in mixer.mixed(frame):
+        try:
+            for samples in _mixed(_frames(path, container, stream)):
                 count += len(samples)
                 yield samples
-        for samples in mixer.rest():
-            count += len(samples)
-            yield samples
+        except av.FFmpegError as error:  # a rate or a number of channels that cannot be
+            raise _damaged(path, count / RATE, error.strerror) from None
     if not count:
         raise BadValue(f"`{path}` has no audio", SUPPORTED)
     if promised is not None and count / RATE < promised - max(1.0, promised / 50):
@@ -148,6 +147,14 @@ def _samples(path: Path) -> Iterator[NDArray[np.float32]]:
             f"`{path}` is cut off or damaged: {count / RATE:.1f} of its {promised:.1f} seconds can be read",
             MEND,
         )
+
+
+def _mixed(frames: Iterator[AudioFrame]) -> Iterator[NDArray[np.float32]]:
+    """Yield the samples of frames."""
+    mixer = Mixer()
+    for frame in frames:
+        yield from mixer.mixed(frame)
+    yield from mixer.rest()
 
 
 def _frames(path: Path, container: InputContainer, stream: AudioStream) -> Iterator[AudioFrame]:
