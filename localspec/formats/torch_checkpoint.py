@@ -1,14 +1,17 @@
 """Read the tensors of a PyTorch checkpoint without PyTorch, and without running what it says.
 
-A checkpoint is a ZIP file: `data.pkl` is a pickle, a program for Python's unpickler that may call anything, and
-`data/0` ... are the bytes of its tensors. Here a small interpreter knows the operations that build dictionaries,
-lists, tuples, numbers, texts and tensors. It calls nothing, and refuses the rest.
+A checkpoint is a ZIP file: `data.pkl` is a pickle, a program for Python's unpickler that may call anything,
+and `data/0` ... are the bytes of its tensors. Here a small interpreter knows the operations that build
+dictionaries, lists, tuples, numbers, texts and tensors. It calls nothing, and refuses the rest.
 """
 
 from __future__ import annotations
 
+import errno
 import pickletools
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from localspec.errors import BrokenModel, UnsupportedModel, printable
 
 MAX_PICKLE = 1 << 24  # bytes of `data.pkl`: a thousand tensors take 130 kB
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "torch DoubleStorage": np.dtype("<f8"),
     "torch FloatStorage": np.dtype("<f4"),
     "torch HalfStorage": np.dtype("<f2"),
@@ -33,6 +36,10 @@ DTYPES = {
     "torch BoolStorage": np.dtype("?"),
 }
 AGAIN = "Download it again"
+DAMAGED = (  # what zipfile, pickletools and the interpreter raise
+    *(zipfile.BadZipFile, zlib.error, struct.error, ValueError, LookupError, TypeError, ArithmeticError),
+    *(EOFError, NotImplementedError, RuntimeError),
+)
 
 
 class _Name(NamedTuple):
@@ -64,16 +71,28 @@ def read(path: Path) -> Any:
         raise UnsupportedModel(
             f"`{path}` holds more than tensors: {error}", "Give a file with a plain state dictionary"
         ) from None
-    except (zipfile.BadZipFile, ValueError, LookupError, TypeError, EOFError, NotImplementedError) as error:
-        raise BrokenModel(f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN) from None
+    except DAMAGED as error:
+        raise _broken(path, error) from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # zipfile jumps to where a damaged file says
+            raise
+        raise _broken(path, error) from None
+
+
+def _broken(path: Path, error: Exception) -> BrokenModel:
+    return BrokenModel(f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN)
 
 
 def state(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a model by name: a checkpoint's `state_dict`, or itself. Raises as `read` does."""
+    """Return the tensors of a model by name: its `state_dict`, or all it holds. Raises as `read` does."""
     found = read(path)
     if isinstance(found, dict):
         found = found.get("state_dict", found)
-    if not isinstance(found, dict) or not found or not all(isinstance(each, np.ndarray) for each in found.values()):
+    if (
+        not isinstance(found, dict)
+        or not found
+        or not all(isinstance(each, np.ndarray) for each in found.values())
+    ):
         raise BrokenModel(f"`{path}` holds no tensors by name", AGAIN)
     return {str(name): tensor for name, tensor in found.items()}
 
@@ -104,7 +123,7 @@ class _Checkpoint:
         """Return the storage that a reference names: ("storage", type, key, device, numbers)."""
         _, kind, key, _, count = reference
         if not isinstance(kind, _Name) or kind.name not in DTYPES or not isinstance(key, str):
-            raise _Refused(f"a storage of {printable(str(kind))}")
+            raise _Refused(f"a storage of {_shown(kind)}")
         if key not in self._storages:
             content = self._archive.read(f"{self._folder}data/{key}")
             self._storages[key] = _Storage(np.frombuffer(content, DTYPES[kind.name]))
@@ -112,6 +131,11 @@ class _Checkpoint:
         if found.values.dtype != DTYPES[kind.name] or len(found.values) != count:
             raise ValueError(f"storage {printable(key)} has another size")
         return found
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message can show it: others than names may have texts without end."""
+    return f"`{printable(value.name)}`" if isinstance(value, _Name) else f"a {type(value).__name__}"
 
 
 def _tensor(storage: Any, offset: Any, sizes: Any, strides: Any, *_: Any) -> NDArray[Any]:
@@ -221,7 +245,7 @@ class _Interpreter:
         """Call one of three known functions."""
         called, arguments = self._last(2)
         if not isinstance(called, _Name) or called.name not in BUILDERS:
-            raise _Refused(f"a call of `{printable(str(getattr(called, 'name', called)))}`")
+            raise _Refused(f"a call of {_shown(called)}")
         self.stack[-2:] = [BUILDERS[called.name](*arguments)]
 
     def _build(self, _: Any) -> None:

@@ -27,7 +27,8 @@ BLOCK = 10.0  # seconds
 # Formats that hold their audio themselves: a playlist would make FFmpeg open other files and addresses.
 FORMATS = (
     "3dostr,aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dts,eac3,flac,flv,gsm,latm,loas,matroska,webm,"
-    "mlv,mov,mp4,m4a,3gp,3g2,mj2,mp3,mpc,mpc8,mpeg,mpegts,mxf,ogg,oma,opus,rm,shn,sln,tak,tta,voc,w64,wav,wv,xwma"
+    "mlv,mov,mp4,m4a,3gp,3g2,mj2,mp3,mpc,mpc8,mpeg,mpegts,mxf,ogg,oma,opus,rm,shn,sln,tak,tta,voc,w64,"
+    "wav,wv,xwma"
 )
 ESTIMATES = {"mp3", "aac"}  # formats whose length is a guess from their bit rate
 ODD_PACKETS = 3  # undecodable ones at the start or end of a file that is whole
@@ -40,9 +41,9 @@ MEND = "Get the file again, or convert what is left: ffmpeg -i FILE out.wav"
 def blocks(path: Path, seconds: float = BLOCK) -> Iterator[NDArray[np.float32]]:
     """Yield the first audio stream of a file, mixed down to mono at 16 kHz: float32 samples from -1 to 1.
 
-    Each block but the last has `seconds`, the last at most as many. Memory does not grow with the file. Raises
-    BadValue for a file that is missing, has no audio, or is damaged: then at the second where it is, after
-    what comes before has been yielded. Raises MissingExtra without PyAV.
+    Each block but the last has `seconds`, the last at most as many. Memory does not grow with the file.
+    Raises BadValue for a file that is missing, has no audio, or is damaged: then at the second where it is,
+    after what comes before has been yielded. Raises MissingExtra without PyAV.
     """
     size = max(1, round(seconds * RATE))
     kept: list[NDArray[np.float32]] = []
@@ -115,6 +116,8 @@ def _pyav() -> Any:
 
 def _check_file(path: Path) -> None:
     try:
+        if path.exists() and not path.is_file():  # a pipe would lose what is read here
+            raise BadValue(f"`{path}` is no file", "Give a file, or send it to stdin")
         with path.open("rb") as file:
             empty = not file.read(1)
     except FileNotFoundError:
@@ -128,16 +131,15 @@ def _check_file(path: Path) -> None:
 
 def _samples(path: Path) -> Iterator[NDArray[np.float32]]:
     """Yield mono samples at 16 kHz in pieces of any length."""
+    av, count = _pyav(), 0
     with _opened(path) as (container, stream):
         promised = _promised(container, stream)
-        mixer, count = Mixer(), 0
-        for frame in _frames(path, container, stream):
-            for samples in mixer.mixed(frame):
+        try:
+            for samples in _mixed(_frames(path, container, stream)):
                 count += len(samples)
                 yield samples
-        for samples in mixer.rest():
-            count += len(samples)
-            yield samples
+        except av.FFmpegError as error:  # a rate or a number of channels that cannot be
+            raise _damaged(path, count / RATE, error.strerror) from None
     if not count:
         raise BadValue(f"`{path}` has no audio", SUPPORTED)
     if promised is not None and count / RATE < promised - max(1.0, promised / 50):
@@ -145,6 +147,14 @@ def _samples(path: Path) -> Iterator[NDArray[np.float32]]:
             f"`{path}` is cut off or damaged: {count / RATE:.1f} of its {promised:.1f} seconds can be read",
             MEND,
         )
+
+
+def _mixed(frames: Iterator[AudioFrame]) -> Iterator[NDArray[np.float32]]:
+    """Yield the samples of frames."""
+    mixer = Mixer()
+    for frame in frames:
+        yield from mixer.mixed(frame)
+    yield from mixer.rest()
 
 
 def _frames(path: Path, container: InputContainer, stream: AudioStream) -> Iterator[AudioFrame]:

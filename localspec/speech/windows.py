@@ -21,6 +21,7 @@ SILENT_FRAMES = 8  # below UNVOICED end a region: 0.26 seconds
 VOICED_FRAMES = 3  # at least, in a region: less is a click
 SEARCH = 10 * RATE  # samples before its latest end in which a long region is cut
 SMOOTH = 5  # frames over which a place to cut is judged
+EARLY = 0.1  # what a cut so long before the latest end costs more: each further window costs a pass
 FITS = (LONGEST - 2 * PAD) // FRAME  # frames of a region that fits into a window with its silence
 
 
@@ -28,8 +29,9 @@ def windows(blocks: Iterable[NDArray[np.float32]], detector: VoiceDetector | Non
     """Yield the windows of a stream of mono samples at 16 kHz, as soon as each is complete.
 
     A window holds whole regions of voice with their pauses; a region that does not fit into 30 seconds is cut
-    where it is quietest and least like a voice. Windows do not overlap, and each voice lies in exactly one, but
-    for those cuts. Silence, noise and music between windows are skipped. Memory does not grow with the stream.
+    where it is quietest and least like a voice. Windows do not overlap, and each voice lies in exactly one,
+    but for those cuts. Silence, noise and music between windows are skipped. Memory does not grow with the
+    stream.
     """
     stream = _Stream(detector or VoiceDetector())
     finder, packer = _RegionFinder(stream), _Packer(stream)
@@ -58,7 +60,7 @@ class _Region:
 
 
 class _Stream:
-    """The last samples of a stream and the voice probabilities of their frames, by their absolute position."""
+    """The last samples of a stream and the voice probabilities of their frames, by absolute position."""
 
     def __init__(self, detector: VoiceDetector) -> None:
         self.voice = np.empty(0, np.float32)
@@ -102,7 +104,7 @@ class _Stream:
         voice = self.voice[first - self.first : last - self.first]
         samples = self._samples[(first - self.first) * FRAME : (last - self.first) * FRAME]
         loudness = np.sqrt((samples.reshape(-1, FRAME) ** 2).mean(axis=1))
-        cost = voice + loudness / max(float(loudness.max()), 1e-9)
+        cost = voice + loudness / max(float(loudness.max()), 1e-9) + np.linspace(EARLY, 0, len(voice))
         smooth = np.convolve(cost, np.ones(SMOOTH) / SMOOTH, mode="valid")
         return first + SMOOTH // 2 + int(smooth.argmin())
 
@@ -167,7 +169,7 @@ class _Packer:
         self.regions.append(region)
 
     def advance(self, now: int | None) -> Iterator[Window]:
-        """Yield the window if a long pause has followed, up to sample `now`; forget what is no longer needed."""
+        """Yield the window if a long pause has followed, up to sample `now`; forget what is not needed."""
         if now is None:
             return
         if self.regions and now - self.regions[-1].end > PAUSE:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fuzz import answers, inputs
+from fuzz import answers, inputs, torch_pickle
 
 Read = Callable[[Path, bytes], object]  # writes the input into a folder, and reads it
 
@@ -75,6 +75,33 @@ def check_message(message: str) -> None:
     """Raise AssertionError for a message that no terminal should be given."""
     assert message.replace("\n", "").isprintable(), f"an unprintable message: {message[:200]!r}"
     assert len(message) < 2000, f"a message of {len(message):,} characters: {message[:200]!r}"
+
+
+SOUNDS = {"a.wav": "pcm_mulaw", "b.wav": "pcm_s24le", "a.mp3": "libmp3lame", "a.flac": "flac", "a.m4a": "aac"}
+SOUNDS |= {"a.webm": "libopus", "a.ogg": "libopus"}
+
+
+def sounds(folder: Path) -> list[bytes]:
+    """Return short files of several audio formats."""
+    from speech.conftest import encode
+
+    return [encode(folder / name, codec, seconds=0.2).read_bytes() for name, codec in SOUNDS.items()]
+
+
+def read_audio(folder: Path, data: bytes) -> None:
+    """Read the samples and the length of an audio file."""
+    from localspec.speech import audio
+
+    path = file_of(folder, "case", data)
+    each_by_itself(lambda: audio.duration(path), lambda: sum(map(len, audio.blocks(path))))
+
+
+def read_torch(folder: Path, data: bytes) -> None:
+    """Read the tensors of a PyTorch checkpoint."""
+    from localspec.formats import torch_checkpoint
+
+    path = file_of(folder, "case.pt", data)
+    each_by_itself(lambda: torch_checkpoint.read(path), lambda: torch_checkpoint.state(path))
 
 
 def read_gguf_import(folder: Path, data: bytes) -> None:
@@ -389,6 +416,8 @@ TARGETS: dict[str, Target] = {
     "special-tokens": Target(read_special_map, texts(inputs.SPECIAL_MAP)),
     "added-tokens": Target(read_added_tokens, texts(inputs.ADDED)),
     "tokenizer": Target(read_tokenizer, lambda folder: [inputs.tokenizer()]),
+    "torch": Target(read_torch, lambda folder: [torch_pickle.checkpoint(torch_pickle.SMALL)], binary=True),
+    "audio": Target(read_audio, sounds, binary=True),
     "listing": Target(read_listing, texts(inputs.LISTING)),
     "answer": Target(read_answer, listings, binary=True),
     "file-answer": Target(read_file_answer, files, binary=True),

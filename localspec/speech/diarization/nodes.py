@@ -27,13 +27,17 @@ class Layers:
         self._path = path
 
     def weight(self, name: str, *shape: int) -> NDArray[np.float32]:
-        """Return a tensor in float32; raises BrokenModel if it is missing, or has another shape than `shape`."""
+        """Return a tensor in float32; raises BrokenModel if it is missing, or not of the given shape."""
         found = self._weights.get(name)
         if found is None or (shape and found.shape != shape):
-            raise BrokenModel(f"`{self._path}` lacks the tensor `{name}` that this model has", "Download it again")
+            raise BrokenModel(
+                f"`{self._path}` lacks the tensor `{name}` that this model has", "Download it again"
+            )
         return found.astype(np.float32)
 
-    def convolution(self, x: Node, name: str, *, stride: int = 1, dilation: int = 1, padding: int = 0) -> Node:
+    def convolution(
+        self, x: Node, name: str, *, stride: int = 1, dilation: int = 1, padding: int = 0
+    ) -> Node:
         """Return a one-dimensional convolution, with its bias if it has one."""
         y = self.filtered(x, self.weight(f"{name}.weight"), stride=stride, dilation=dilation, padding=padding)
         if f"{name}.bias" in self._weights:
@@ -47,7 +51,7 @@ class Layers:
         return self.ops.convolution(x, self.ops.constant(filters), [stride], [padding], [padding], [dilation])
 
     def batch_norm(self, x: Node, name: str, *, affine: bool = True) -> Node:
-        """Return x normed by the mean and variance of the training (Ioffe and Szegedy 2015), a scale and a shift."""
+        """Return x normed as in training, scaled and shifted (Ioffe and Szegedy 2015)."""
         mean, variance = (self.weight(f"{name}.running_{kind}") for kind in ("mean", "var"))
         scale = 1 / np.sqrt(variance + EPSILON)
         if affine:
@@ -84,7 +88,9 @@ class Layers:
         """
         ops = self.ops
         suffixes = (f"l{layer}", f"l{layer}_reverse")
-        sums = [self.weight(f"{name}.bias_ih_{end}") + self.weight(f"{name}.bias_hh_{end}") for end in suffixes]
+        sums = [
+            self.weight(f"{name}.bias_ih_{end}") + self.weight(f"{name}.bias_hh_{end}") for end in suffixes
+        ]
         inputs, recurrent, bias = (
             ops.constant(np.stack([_gates(part) for part in parts]))
             for parts in (
@@ -103,6 +109,6 @@ class Layers:
 
 
 def _gates(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Reorder the gates of an LSTM: PyTorch has input, forget, cell, output; OpenVINO forget, input, cell, output."""
+    """Reorder the gates of an LSTM from PyTorch's input, forget, cell, output: OpenVINO has forget first."""
     entry, forget, cell, output = np.split(rows, 4)
     return np.concatenate([forget, entry, cell, output])
