@@ -251,7 +251,8 @@ class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
     def __init__(self, engine: OpenVino, hearing: Hearing) -> None:
         super().__init__(engine, engine.parts[0])
         self._hearing = hearing
-        self._heard: Heard | None = None
+        self._heard: Heard = hearing.nothing()
+        self._reader.keep(self._heard)
 
     def encode(self, features: Logits) -> Logits:
         """Return the encoder's hidden states [frames, width]."""
@@ -260,12 +261,11 @@ class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
     def hear(self, states: Logits) -> None:
         """Empty the text, and let it be about `states`."""
         self.rewind(0)
-        self._heard = self._hearing.heard(states, self._heard)
+        self._heard = self._hearing.heard(states)
         self._reader.keep(self._heard)
 
     def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]]) -> Logits:
         """Return where each token looked, [heads, tokens, frames]."""
-        assert self._heard is not None
         return self._hearing.listened(tokens, heads, self._heard)
 
 

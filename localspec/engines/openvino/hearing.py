@@ -43,26 +43,25 @@ class Hearing:
 
     def encode(self, features: Logits) -> Logits:
         """Return the hidden states [frames, width] of the features [mels, 2 * frames]."""
-        self._encoder.infer({"features": features[None]})
+        self._encoder.infer({"features": np.ascontiguousarray(features[None])})
         states: Logits = self._encoder.get_output_tensor(0).data[0].copy()
         return states
 
-    def heard(self, states: Logits, before: Heard | None) -> Heard:
-        """Return the decoder layers' keys and values, in the tensors of what was heard `before`, if any.
+    def heard(self, states: Logits) -> Heard:
+        """Return the decoder layers' keys and values of the hidden states [frames, width]."""
+        request = self._cross.create_infer_request()
+        request.infer({"states": np.ascontiguousarray(states[None])})
+        return {port.any_name: request.get_tensor(port) for port in self._cross.outputs}
 
-        The tensors stay where they are: with bfloat16 OpenVINO keeps reading the first ones.
-        """
+    def nothing(self) -> Heard:
+        """Return keys and values of zeros, for a session that has heard nothing."""
         import openvino as ov
 
-        request = self._cross.create_infer_request()
-        names = [port.any_name for port in self._cross.outputs]
-        if before is None:
-            shapes = [list(port.shape) for port in self._cross.outputs]
-            before = {name: ov.Tensor(ov.Type.f32, shape) for name, shape in zip(names, shapes, strict=True)}
-        for name in names:
-            request.set_tensor(name, before[name])
-        request.infer({"states": np.ascontiguousarray(states[None])})
-        return before
+        sizes = {port.any_name: port.partial_shape for port in self._cross.outputs}
+        return {
+            name: ov.Tensor(np.zeros((1, shape[1].get_length(), 2, shape[3].get_length()), np.float32))
+            for name, shape in sizes.items()
+        }
 
     def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]], heard: Heard) -> Logits:
         """Return the softmax of queries and keys [heads, tokens, frames] for (layer, head) pairs."""

@@ -1,6 +1,7 @@
 """Build Whisper (Radford et al. 2022) as three OpenVINO graphs.
 
-The encoder turns features [1, mels, 2 * frames] into hidden states [1, frames, width]. The cross graph turns
+The encoder turns features [1, mels, 2 * frames] into hidden states [1, frames, width], for any number of
+frames up to that of 30 seconds. The cross graph turns
 those into each decoder layer's keys and values [1, heads, frames, head width]. The decoder is a stateful
 graph like a text model's, with these keys and values as further inputs: `openvino_model.xml`, so that an
 engine runs it as it runs any decoder.
@@ -82,7 +83,7 @@ class Layers:
     def norm(self, x: Node, name: str) -> Node:
         """Return (x - mean) / sqrt(variance + EPSILON) * weight + bias (Ba et al. 2016)."""
         ops = self.ops
-        unit = ops.mvn(x, ops.constant(np.array([-1], np.int64)), True, EPSILON, "INSIDE_SQRT")
+        unit = ops.mvn(x, self.ints(-1), True, EPSILON, "INSIDE_SQRT")
         weight, bias = (self.tensors.array(f"{name}.{part}").reshape(1, 1, -1) for part in ("weight", "bias"))
         return ops.add(ops.multiply(unit, ops.constant(weight)), ops.constant(bias))
 
@@ -99,7 +100,7 @@ class Layers:
         y = self.linear.product(x, self.weights(rows), np.concatenate(biases))
         if len(names) == 1:
             return [y]
-        sizes = self.ops.constant(np.array([len(array) for array in arrays], np.int64))
+        sizes = self.ints(*(len(array) for array in arrays))
         split = self.ops.variadic_split(y, self.ops.constant(np.int64(-1)), sizes)
         return [split.output(at) for at in range(len(names))]
 
@@ -107,17 +108,21 @@ class Layers:
         """Return a matrix in the form of its graph."""
         return self._form(lambda part: rows[part], len(rows))
 
+    def ints(self, *values: int) -> Node:
+        """Return a constant of whole numbers."""
+        return self.ops.constant(np.array(values, np.int64))
+
     def heads(self, x: Node) -> Node:
         """Return x [1, heads, tokens, head width] of [1, tokens, width] or [tokens, 1, width]."""
         ops, shape = self.ops, self.shape
-        split = ops.constant(np.array([1, -1, shape.heads, shape.head_width], np.int64))
-        return ops.transpose(ops.reshape(x, split, False), ops.constant(np.array([0, 2, 1, 3], np.int64)))
+        split = self.ints(1, -1, shape.heads, shape.head_width)
+        return ops.transpose(ops.reshape(x, split, False), self.ints(0, 2, 1, 3))
 
     def joined(self, x: Node) -> Node:
         """Return x [1, tokens, width] of [1, heads, tokens, head width]."""
         ops = self.ops
-        rows = ops.transpose(x, ops.constant(np.array([0, 2, 1, 3], np.int64)))
-        return ops.reshape(rows, ops.constant(np.array([1, -1, self.shape.width], np.int64)), False)
+        rows = ops.transpose(x, self.ints(0, 2, 1, 3))
+        return ops.reshape(rows, self.ints(1, -1, self.shape.width), False)
 
     def feed_forward(self, x: Node, name: str) -> Node:
         """Return x plus the feed-forward network of its norm."""
@@ -132,15 +137,17 @@ def encoder(shape: Shape, tensors: Tensors, bits: int) -> Any:
 
     layers = Layers(shape, tensors, bits)
     ops = layers.ops
-    features = _input("features", [1, shape.mels, 2 * shape.frames])
+    features = _input("features", [1, shape.mels, -1])
     x = features
     for number, stride in ((1, 1), (2, 2)):
         name = f"model.encoder.conv{number}"
         kernel = ops.convert(ops.constant(tensors.array(f"{name}.weight").astype(np.float16)), "f32")
         x = ops.convolution(x, kernel, [stride], [1], [1], [1])
         x = ops.gelu(ops.add(x, ops.constant(tensors.array(f"{name}.bias").reshape(1, -1, 1))), "erf")
-    x = ops.transpose(x, ops.constant(np.array([0, 2, 1], np.int64)))
-    x = ops.add(x, ops.constant(tensors.array("model.encoder.embed_positions.weight")[None]))
+    x = ops.transpose(x, layers.ints(0, 2, 1))
+    places = ops.constant(tensors.array("model.encoder.embed_positions.weight")[None])
+    frames = ops.gather(ops.shape_of(x), layers.ints(1), layers.ints(0))
+    x = ops.add(x, ops.slice(places, layers.ints(0), frames, layers.ints(1), layers.ints(1)))
     for layer in range(shape.encoder_layers):
         name = f"model.encoder.layers.{layer}"
         parts = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
@@ -157,7 +164,7 @@ def cross(shape: Shape, tensors: Tensors, bits: int) -> Any:
     import openvino as ov
 
     layers = Layers(shape, tensors, bits)
-    states = _input("states", [1, shape.frames, shape.width])
+    states = _input("states", [1, -1, shape.width])
     results = []
     for layer in range(shape.decoder_layers):
         name = f"model.decoder.layers.{layer}.encoder_attn"
@@ -235,7 +242,7 @@ class Decoder(Graph):
         """Return x plus the attention to what was heard: all tokens of a pass are rows of one text."""
         ops, layers, shape = self.ops, self.layers, self._sizes
         for kind in ("key", "value"):
-            sizes = [1, shape.heads, shape.frames, shape.head_width]
+            sizes = [1, shape.heads, -1, shape.head_width]
             self.heard[cross_name(layer, kind)] = _input(cross_name(layer, kind), sizes)
         (queries,) = layers.product(
             layers.norm(x, f"{name}.encoder_attn_layer_norm"), f"{name}.encoder_attn.q_proj"

@@ -14,14 +14,14 @@ from localspec.core.decode import decode
 from localspec.core.sampler import Sampling
 from localspec.core.stop import OutputProcessor
 from localspec.core.text import TextStream
-from localspec.speech.rules import SpeechSampler
+from localspec.speech.whisper.rules import SpeechSampler
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from localspec.core.contracts import Drafter, DraftLengthPolicy, Verifier
     from localspec.core.types import Step
-    from localspec.speech.vocabulary import SpeechTokens
+    from localspec.speech.whisper.vocabulary import SpeechTokens
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOST_COMPRESSED = 2.4  # bytes of a text by those of it compressed: more is a loop
@@ -90,12 +90,17 @@ class WindowDecoder:
         no_speech: float = 0.0,
         temperature: float = 0.0,
         before: tuple[Step, ...] = (),
+        most: int = MOST_TOKENS,
     ) -> Decoded:
-        """Return the answer at one temperature; its steps follow those of the attempts `before`."""
+        """Return the answer of at most `most` tokens at one temperature.
+
+        Its steps follow those of the attempts `before`.
+        """
         sampler = SpeechSampler(self.tokens, Sampling(temperature), seed=self.seed, answer_from=len(prompt))
-        most = min(MOST_TOKENS, 2 * MOST_TOKENS - len(prompt))
         processor = OutputProcessor(
-            TextStream(self.tokenizer), stop_tokens=(self.tokens.end,), max_new_tokens=most
+            TextStream(self.tokenizer),
+            stop_tokens=(self.tokens.end,),
+            max_new_tokens=min(most, MOST_TOKENS, 2 * MOST_TOKENS - len(prompt)),
         )
         steps = list(decode(prompt, self.target, drafter, policy, self.verifier, sampler, processor))
         answer = [token for step in steps for token in step.tokens]

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.speech.types import Word
-from localspec.speech.vocabulary import STEP
+from localspec.speech.whisper.vocabulary import STEP
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from localspec.speech.model import SpeechModel
+    from localspec.speech.whisper.model import SpeechModel
 
 MEDIAN = 7  # frames of the filter over each token's attention
 PREPENDED = "\"'“¿([{-"  # punctuation that belongs to the word after it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -10,16 +11,20 @@ import numpy as np
 
 from localspec.core.contracts import Engine, SpeechSession
 from localspec.core.cursor import Cursor
+from localspec.disk.samples import sampled_digest
 from localspec.errors import UnsupportedModel
 from localspec.formats.files import read_json
-from localspec.speech.features import log_mel
-from localspec.speech.vocabulary import SpeechTokens
+from localspec.speech.features import FRAMES, SECONDS, log_mel
+from localspec.speech.whisper.vocabulary import SpeechTokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from localspec.core.types import Logits
     from localspec.speech.types import Window
+
+
+ENCODER = "openvino_encoder_model.bin"
 
 
 class SpeechModel:
@@ -35,13 +40,21 @@ class SpeechModel:
         self.tokens = SpeechTokens.of(folder)
         self.mels = int(read_json(folder / "config.json").get("num_mel_bins", 80))
         self.cursor = Cursor(session)
+        self.encoder_digest = sampled_digest(folder / ENCODER)
         self.encoder_seconds = 0.0  # of all windows
+        self.encode_seconds = 0.0  # of the last window
+        self.pass_seconds = 0.0  # of the last window's first pass
 
-    def encode(self, window: Window) -> Logits:
-        """Return the encoder's hidden states [frames, width] of a window."""
+    def encode(self, window: Window, seconds: float = SECONDS) -> Logits:
+        """Return the encoder's hidden states [frames, width] of a window, padded with silence to `seconds`.
+
+        Whisper was trained on 30.
+        """
         started = perf_counter()
-        states = self.session.encode(log_mel(window.samples, self.mels))
-        self.encoder_seconds += perf_counter() - started
+        frames = min(FRAMES, 2 * math.ceil(seconds * FRAMES / (2 * SECONDS)))
+        states = self.session.encode(log_mel(window.samples, self.mels)[:, :frames])
+        self.encode_seconds = perf_counter() - started
+        self.encoder_seconds += self.encode_seconds
         return states
 
     def hear(self, states: Logits) -> None:
@@ -58,7 +71,9 @@ class SpeechModel:
         model of English alone.
         """
         own = self.tokens
+        started = perf_counter()
         row = self.cursor.read([own.start], rows=1)[0]
+        self.pass_seconds = perf_counter() - started
         weights = np.exp(row - row.max())
         nobody = float(weights[own.no_speech] / weights.sum())
         if language is None and own.multilingual:

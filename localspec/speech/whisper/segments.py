@@ -12,8 +12,8 @@ from localspec.speech.types import RATE, Segment, Window, Word
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from localspec.speech.decoding import Decoded
-    from localspec.speech.vocabulary import SpeechTokens
+    from localspec.speech.whisper.decoding import Decoded
+    from localspec.speech.whisper.vocabulary import SpeechTokens
 
 REST = 1.0  # seconds that are worth another window
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Row, Tokens
-from localspec.speech.vocabulary import LAST, SpeechTokens
+from localspec.speech.whisper.vocabulary import LAST, SpeechTokens
 
 FIRST_WITHIN = 50  # timestamps: the first segment begins within the first second
 

@@ -101,6 +101,16 @@ class SpeechTokens:
             raise BadValue("The model transcribes English alone", MULTILINGUAL)
         return [*([self.previous, *before] if before else []), *own]
 
+    def knows(self, language: str | None, task: str) -> bool:
+        """Return whether the model knows a language and a task."""
+        if not self.multilingual:
+            return language in (None, "en") and task == TRANSCRIBE
+        return language in self.languages and task in self.tasks
+
+    def same_text(self, other: SpeechTokens) -> bool:
+        """Return whether all tokens have the same numbers."""
+        return (self.end, self.first_time, self.languages) == (other.end, other.first_time, other.languages)
+
     def checked(self, language: str) -> str:
         """Return a language's code; raises BadValue for one that the model does not know."""
         if language not in self.languages:
