@@ -65,7 +65,9 @@ def read(path: Path) -> Any:
             f"`{path}` holds more than tensors: {error}", "Give a file with a plain state dictionary"
         ) from None
     except (zipfile.BadZipFile, ValueError, LookupError, TypeError, EOFError, NotImplementedError) as error:
-        raise BrokenModel(f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN) from None
+        raise BrokenModel(
+            f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN
+        ) from None
 
 
 def state(path: Path) -> dict[str, NDArray[Any]]:
@@ -73,7 +75,11 @@ def state(path: Path) -> dict[str, NDArray[Any]]:
     found = read(path)
     if isinstance(found, dict):
         found = found.get("state_dict", found)
-    if not isinstance(found, dict) or not found or not all(isinstance(each, np.ndarray) for each in found.values()):
+    if (
+        not isinstance(found, dict)
+        or not found
+        or not all(isinstance(each, np.ndarray) for each in found.values())
+    ):
         raise BrokenModel(f"`{path}` holds no tensors by name", AGAIN)
     return {str(name): tensor for name, tensor in found.items()}
 

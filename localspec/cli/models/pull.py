@@ -9,7 +9,7 @@ import typer
 
 from localspec.cli import completion, console
 from localspec.cli.sizes import format_bytes
-from localspec.errors import BadValue
+from localspec.errors import BadValue, NetworkError
 
 if TYPE_CHECKING:
     from localspec.library import Library, Progress, StoredModel
@@ -69,7 +69,7 @@ def pull(
     with Terminal() as progress:
         pulled = [download(library, model, progress, precision, format)]
         if draft:
-            pulled.append(download(library, draft, progress, None, None))
+            pulled.append(download_draft(library, [draft, known and known[0].draft_en], progress))
         if drop:
             pulled = [without_source(library, each, progress) for each in pulled]
     if as_json:
@@ -113,6 +113,18 @@ def download(
         progress.say("; ".join(parts))
 
     return library.pull(name, progress, precision, format, on_size)
+
+
+def download_draft(library: Library, names: list[str | None], progress: Progress) -> StoredModel:
+    """Download the first draft that can be had; the error of the last one is raised."""
+    first, *others = filter(None, names)
+    try:
+        return download(library, first, progress, None, None)
+    except NetworkError as error:
+        if not others:
+            raise
+        progress.say(f"{error.message}; trying `{others[0]}`, a draft for English")
+        return download_draft(library, [*others], progress)
 
 
 def without_source(library: Library, model: StoredModel, progress: Progress) -> StoredModel:

@@ -33,12 +33,18 @@ def embedding_graph(weights: Mapping[str, NDArray[Any]], path: Path) -> Any:
     features.output(0).get_tensor().set_names({"features"})
     x = ops.unsqueeze(ops.transpose(features, graph.ints(0, 2, 1)), graph.ints(1))
     x = graph.front(x)
-    x = graph.activated(graph.convolution(x, "xvector.tdnn.linear", stride=2, padding=2), "xvector.tdnn.nonlinear")
+    x = graph.activated(
+        graph.convolution(x, "xvector.tdnn.linear", stride=2, padding=2), "xvector.tdnn.nonlinear"
+    )
     for at, (count, dilation) in enumerate(BLOCKS, 1):
         for layer in range(1, count + 1):
             x = ops.concat([x, graph.dense(x, f"xvector.block{at}.tdnnd{layer}", dilation)], 1)
-        x = graph.convolution(graph.activated(x, f"xvector.transit{at}.nonlinear"), f"xvector.transit{at}.linear")
-    x = graph.convolution(graph.statistics(graph.activated(x, "xvector.out_nonlinear")), "xvector.dense.linear")
+        x = graph.convolution(
+            graph.activated(x, f"xvector.transit{at}.nonlinear"), f"xvector.transit{at}.linear"
+        )
+    x = graph.convolution(
+        graph.statistics(graph.activated(x, "xvector.out_nonlinear")), "xvector.dense.linear"
+    )
     x = graph.batch_norm(x, "xvector.dense.nonlinear.batchnorm", affine=False)
     vectors = ops.squeeze(x, graph.ints(2))
     vectors.output(0).get_tensor().set_names({"vectors"})
@@ -96,6 +102,8 @@ class _Embedding(Layers):
         ops = self.ops
         mean = ops.reduce_mean(x, self.ints(2), True)
         frames = FRAMES // 2
-        squares = ops.reduce_sum(ops.power(ops.subtract(x, mean), ops.constant(np.float32(2))), self.ints(2), True)
+        squares = ops.reduce_sum(
+            ops.power(ops.subtract(x, mean), ops.constant(np.float32(2))), self.ints(2), True
+        )
         deviation = ops.sqrt(ops.multiply(squares, ops.constant(np.float32(1 / (frames - 1)))))
         return ops.concat([mean, deviation], 1)

@@ -30,10 +30,14 @@ class Layers:
         """Return a tensor in float32; raises BrokenModel if it is missing, or has another shape than `shape`."""
         found = self._weights.get(name)
         if found is None or (shape and found.shape != shape):
-            raise BrokenModel(f"`{self._path}` lacks the tensor `{name}` that this model has", "Download it again")
+            raise BrokenModel(
+                f"`{self._path}` lacks the tensor `{name}` that this model has", "Download it again"
+            )
         return found.astype(np.float32)
 
-    def convolution(self, x: Node, name: str, *, stride: int = 1, dilation: int = 1, padding: int = 0) -> Node:
+    def convolution(
+        self, x: Node, name: str, *, stride: int = 1, dilation: int = 1, padding: int = 0
+    ) -> Node:
         """Return a one-dimensional convolution, with its bias if it has one."""
         y = self.filtered(x, self.weight(f"{name}.weight"), stride=stride, dilation=dilation, padding=padding)
         if f"{name}.bias" in self._weights:
@@ -84,7 +88,9 @@ class Layers:
         """
         ops = self.ops
         suffixes = (f"l{layer}", f"l{layer}_reverse")
-        sums = [self.weight(f"{name}.bias_ih_{end}") + self.weight(f"{name}.bias_hh_{end}") for end in suffixes]
+        sums = [
+            self.weight(f"{name}.bias_ih_{end}") + self.weight(f"{name}.bias_hh_{end}") for end in suffixes
+        ]
         inputs, recurrent, bias = (
             ops.constant(np.stack([_gates(part) for part in parts]))
             for parts in (

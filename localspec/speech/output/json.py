@@ -38,7 +38,7 @@ def values(transcript: Transcript) -> dict[str, Any]:
         "task": transcript.task,
         "model": transcript.model,
         "draft": transcript.draft,
-        "text": "".join(segment.text for segment in segments).strip(),
+        "text": transcript.text,
         "segments": [_segment(number, segment) for number, segment in enumerate(segments)],
     }
     if speakers:

@@ -22,6 +22,11 @@ class Transcript:
     duration: float | None = None
     stats: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str:
+        """All that is said, as the model writes it."""
+        return "".join(segment.text for segment in self.segments).strip()
+
 
 class Writer(Protocol):
     """Writes a transcript piece by piece; the pieces joined are the file."""
