@@ -286,6 +286,8 @@ def write(
             for file, graph in ((ENCODER, encoder), (CROSS, cross), ("openvino_model", decoder)):
                 save(graph(shape, tensors, 8), into, file)
                 progress.advance()
+    except KeyError as error:
+        raise BrokenModel(f"`{name}` has no tensor `{error.args[0]}`", "Download it again") from None
     except (ValueError, RuntimeError) as error:
         what = f"The tensors of `{name}` do not fit its own configuration: {first_line(error)}"
         raise BrokenModel(what, "Download it again") from error
