@@ -96,7 +96,7 @@ def print_exact(text: str) -> None:
 
 
 def print_data(text: str) -> None:
-    """Print text that is data on stdout: into a pipe or a file as it is, on a terminal without hidden characters."""
+    """Print data on stdout: into a pipe or a file as it is, on a terminal without hidden characters."""
     _write(sys.stdout, visible(text) if sys.stdout.isatty() else text)
 
 
