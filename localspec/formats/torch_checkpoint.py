@@ -1,8 +1,8 @@
 """Read the tensors of a PyTorch checkpoint without PyTorch, and without running what it says.
 
-A checkpoint is a ZIP file: `data.pkl` is a pickle, a program for Python's unpickler that may call anything, and
-`data/0` ... are the bytes of its tensors. Here a small interpreter knows the operations that build dictionaries,
-lists, tuples, numbers, texts and tensors. It calls nothing, and refuses the rest.
+A checkpoint is a ZIP file: `data.pkl` is a pickle, a program for Python's unpickler that may call anything,
+and `data/0` ... are the bytes of its tensors. Here a small interpreter knows the operations that build
+dictionaries, lists, tuples, numbers, texts and tensors. It calls nothing, and refuses the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from localspec.errors import BrokenModel, UnsupportedModel, printable
 
 MAX_PICKLE = 1 << 24  # bytes of `data.pkl`: a thousand tensors take 130 kB
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "torch DoubleStorage": np.dtype("<f8"),
     "torch FloatStorage": np.dtype("<f4"),
     "torch HalfStorage": np.dtype("<f2"),
@@ -71,7 +71,7 @@ def read(path: Path) -> Any:
 
 
 def state(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a model by name: a checkpoint's `state_dict`, or itself. Raises as `read` does."""
+    """Return the tensors of a model by name: its `state_dict`, or all it holds. Raises as `read` does."""
     found = read(path)
     if isinstance(found, dict):
         found = found.get("state_dict", found)

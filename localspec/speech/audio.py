@@ -27,7 +27,8 @@ BLOCK = 10.0  # seconds
 # Formats that hold their audio themselves: a playlist would make FFmpeg open other files and addresses.
 FORMATS = (
     "3dostr,aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dts,eac3,flac,flv,gsm,latm,loas,matroska,webm,"
-    "mlv,mov,mp4,m4a,3gp,3g2,mj2,mp3,mpc,mpc8,mpeg,mpegts,mxf,ogg,oma,opus,rm,shn,sln,tak,tta,voc,w64,wav,wv,xwma"
+    "mlv,mov,mp4,m4a,3gp,3g2,mj2,mp3,mpc,mpc8,mpeg,mpegts,mxf,ogg,oma,opus,rm,shn,sln,tak,tta,voc,w64,"
+    "wav,wv,xwma"
 )
 ESTIMATES = {"mp3", "aac"}  # formats whose length is a guess from their bit rate
 ODD_PACKETS = 3  # undecodable ones at the start or end of a file that is whole
@@ -40,9 +41,9 @@ MEND = "Get the file again, or convert what is left: ffmpeg -i FILE out.wav"
 def blocks(path: Path, seconds: float = BLOCK) -> Iterator[NDArray[np.float32]]:
     """Yield the first audio stream of a file, mixed down to mono at 16 kHz: float32 samples from -1 to 1.
 
-    Each block but the last has `seconds`, the last at most as many. Memory does not grow with the file. Raises
-    BadValue for a file that is missing, has no audio, or is damaged: then at the second where it is, after
-    what comes before has been yielded. Raises MissingExtra without PyAV.
+    Each block but the last has `seconds`, the last at most as many. Memory does not grow with the file.
+    Raises BadValue for a file that is missing, has no audio, or is damaged: then at the second where it is,
+    after what comes before has been yielded. Raises MissingExtra without PyAV.
     """
     size = max(1, round(seconds * RATE))
     kept: list[NDArray[np.float32]] = []

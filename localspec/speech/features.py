@@ -19,23 +19,27 @@ def log_mel(samples: NDArray[np.float32], mels: int) -> NDArray[np.float32]:
     """Return the log-mel spectrogram [mels, 3000] of mono samples at 16 kHz, padded with silence to 30 s.
 
     Whisper has 80 mels, and 128 from large-v3 on. Samples beyond 30 s are not read. As in OpenAI's
-    `whisper/audio.py`: the power spectrum through mel filters, its decimal logarithm, no lower than 8 below the
-    highest value, shifted and scaled to about -1 to 1.
+    `whisper/audio.py`: the power spectrum through mel filters, its decimal logarithm, no lower than 8 below
+    the highest value, shifted and scaled to about -1 to 1.
     """
     padded = np.zeros(SECONDS * RATE + N_FFT, np.float32)
     kept = samples[: SECONDS * RATE]
     start = N_FFT // 2
     padded[start : start + len(kept)] = kept
+<<<<<<< HEAD
     padded[:start] = padded[
         2 * start : start : -1
     ]  # mirrored at both ends, so that frame 0 is centred on sample 0
+=======
+    padded[:start] = padded[2 * start : start : -1]  # mirrored: frame 0 is centred on sample 0
+>>>>>>> audio
     padded[-start:] = padded[-start - 2 : -2 * start - 2 : -1]
     logs = np.log10(np.maximum(_mel_power(padded, mels), 1e-10)).T
     return np.ascontiguousarray((np.maximum(logs, logs.max() - 8) + 4) / 4)
 
 
 def _mel_power(padded: NDArray[np.float32], mels: int) -> NDArray[np.float32]:
-    """Return the power [3000, mels] in each mel band; frames that hold only silence are 0 without a transform."""
+    """Return the power [3000, mels] in each mel band; the zeros at the end need no transform."""
     windows = np.lib.stride_tricks.sliding_window_view(padded, N_FFT)[::HOP][:FRAMES]
     hann, filters = _hann(), mel_filters(mels)
     power = np.zeros((FRAMES, mels), np.float32)

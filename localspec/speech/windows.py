@@ -28,8 +28,9 @@ def windows(blocks: Iterable[NDArray[np.float32]], detector: VoiceDetector | Non
     """Yield the windows of a stream of mono samples at 16 kHz, as soon as each is complete.
 
     A window holds whole regions of voice with their pauses; a region that does not fit into 30 seconds is cut
-    where it is quietest and least like a voice. Windows do not overlap, and each voice lies in exactly one, but
-    for those cuts. Silence, noise and music between windows are skipped. Memory does not grow with the stream.
+    where it is quietest and least like a voice. Windows do not overlap, and each voice lies in exactly one,
+    but for those cuts. Silence, noise and music between windows are skipped. Memory does not grow with the
+    stream.
     """
     stream = _Stream(detector or VoiceDetector())
     finder, packer = _RegionFinder(stream), _Packer(stream)
@@ -58,7 +59,7 @@ class _Region:
 
 
 class _Stream:
-    """The last samples of a stream and the voice probabilities of their frames, by their absolute position."""
+    """The last samples of a stream and the voice probabilities of their frames, by absolute position."""
 
     def __init__(self, detector: VoiceDetector) -> None:
         self.voice = np.empty(0, np.float32)
@@ -167,7 +168,7 @@ class _Packer:
         self.regions.append(region)
 
     def advance(self, now: int | None) -> Iterator[Window]:
-        """Yield the window if a long pause has followed, up to sample `now`; forget what is no longer needed."""
+        """Yield the window if a long pause has followed, up to sample `now`; forget what is not needed."""
         if now is None:
             return
         if self.regions and now - self.regions[-1].end > PAUSE:

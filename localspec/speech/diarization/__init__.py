@@ -1,1 +1,1 @@
-"""Diarization: who speaks when, by a segmentation model, speaker embeddings and clustering; without PyTorch."""
+"""Diarization: who speaks when, by a segmentation model, speaker embeddings and clustering."""

@@ -1,4 +1,4 @@
-"""The graph of CAM++: two seconds of one voice -> a vector whose direction tells the speaker (Wang et al. 2023).
+"""The graph of CAM++ (Wang et al. 2023): two seconds of a voice -> a vector whose direction is its speaker.
 
 A front end of two-dimensional convolutions, three blocks of densely connected time-delay layers with
 context-aware masks, and the mean and deviation over time, as 3D-Speaker's `CAMPPlus` has them.

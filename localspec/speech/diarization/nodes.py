@@ -27,7 +27,7 @@ class Layers:
         self._path = path
 
     def weight(self, name: str, *shape: int) -> NDArray[np.float32]:
-        """Return a tensor in float32; raises BrokenModel if it is missing, or has another shape than `shape`."""
+        """Return a tensor in float32; raises BrokenModel if it is missing, or not of the given shape."""
         found = self._weights.get(name)
         if found is None or (shape and found.shape != shape):
             raise BrokenModel(
@@ -51,7 +51,7 @@ class Layers:
         return self.ops.convolution(x, self.ops.constant(filters), [stride], [padding], [padding], [dilation])
 
     def batch_norm(self, x: Node, name: str, *, affine: bool = True) -> Node:
-        """Return x normed by the mean and variance of the training (Ioffe and Szegedy 2015), a scale and a shift."""
+        """Return x normed as in training, scaled and shifted (Ioffe and Szegedy 2015)."""
         mean, variance = (self.weight(f"{name}.running_{kind}") for kind in ("mean", "var"))
         scale = 1 / np.sqrt(variance + EPSILON)
         if affine:
@@ -109,6 +109,6 @@ class Layers:
 
 
 def _gates(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Reorder the gates of an LSTM: PyTorch has input, forget, cell, output; OpenVINO forget, input, cell, output."""
+    """Reorder the gates of an LSTM from PyTorch's input, forget, cell, output: OpenVINO has forget first."""
     entry, forget, cell, output = np.split(rows, 4)
     return np.concatenate([forget, entry, cell, output])

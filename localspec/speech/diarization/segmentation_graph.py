@@ -1,7 +1,7 @@
 """The graph of pyannote's segmentation-3.0: which of up to three speakers talk in each frame of ten seconds.
 
-A SincNet (Ravanelli and Bengio 2018) of learned band-pass filters, four bidirectional LSTM layers and two linear
-layers, as `pyannote.audio.models.segmentation.PyanNet` has them (Plaquet and Bredin 2023).
+A SincNet (Ravanelli and Bengio 2018) of learned band-pass filters, four bidirectional LSTM layers and two
+linear layers, as `pyannote.audio.models.segmentation.PyanNet` has them (Plaquet and Bredin 2023).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from localspec.speech.types import RATE
 SAMPLES = 10 * RATE  # of a chunk
 STRIDE, WIDTH, POOL = 10, 251, 3  # of the filters; the pooling after each convolution
 FRAMES = 589  # of a chunk
-STEP = STRIDE * POOL**3 / RATE  # seconds from one frame to the next
-CENTER = 991 / 2 / RATE  # seconds of the middle of the first frame, which sees 991 samples
+STEP = STRIDE * POOL**3  # samples from one frame to the next
+SEEN = 991  # samples that a frame sees
+SPEAKERS = ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2))  # that talk, in each class
 LSTM_LAYERS, LINEAR_LAYERS = 4, 2
 LOWEST, NARROWEST = 50.0, 50.0  # Hz: of the filters
 
@@ -58,7 +59,7 @@ def segmentation_graph(weights: Mapping[str, NDArray[Any]], path: Path) -> Any:
 def _band_filters(layers: Layers) -> NDArray[np.float32]:
     """Return the band-pass filters [80, 1, 251], even and odd ones, from their edges in Hz.
 
-    As asteroid-filterbanks' `ParamSincFB` makes them: differences of two sinc functions under a Hamming window.
+    As asteroid-filterbanks' `ParamSincFB` makes them: differences of two sinc functions, windowed.
     """
     name = "sincnet.conv1d.0.filterbank"
     lows, bands = (np.abs(layers.weight(f"{name}.{part}_hz_", 40, 1)) for part in ("low", "band"))
