@@ -26,13 +26,7 @@ def log_mel(samples: NDArray[np.float32], mels: int) -> NDArray[np.float32]:
     kept = samples[: SECONDS * RATE]
     start = N_FFT // 2
     padded[start : start + len(kept)] = kept
-<<<<<<< HEAD
-    padded[:start] = padded[
-        2 * start : start : -1
-    ]  # mirrored at both ends, so that frame 0 is centred on sample 0
-=======
     padded[:start] = padded[2 * start : start : -1]  # mirrored: frame 0 is centred on sample 0
->>>>>>> audio
     padded[-start:] = padded[-start - 2 : -2 * start - 2 : -1]
     logs = np.log10(np.maximum(_mel_power(padded, mels), 1e-10)).T
     return np.ascontiguousarray((np.maximum(logs, logs.max() - 8) + 4) / 4)

@@ -136,11 +136,7 @@ def _write_config(file: Path, own: dict[str, Any], progress: Steps, path: Path) 
 
 
 def save(model: Any, into: Path, name: str = "openvino_model") -> None:
-<<<<<<< HEAD
     """Write an openvino.Model as `name`.xml and .bin; raise OSError if the disk is full.
-=======
-    """Write an openvino.Model as NAME.xml and NAME.bin; raise OSError if the disk is full.
->>>>>>> audio
 
     Nodes are renamed by their position, so that equal graphs give equal files: OpenVINO's default names count
     all nodes that the process ever created.
