@@ -36,7 +36,8 @@ def pull(
     model: Annotated[
         str,
         typer.Argument(
-            help="A catalogue name, NAME:int8, or hf:OWNER/NAME[:FILE].", autocompletion=completion.models
+            help="A catalogue name, NAME:int8, or hf:OWNER/NAME[:FILE].",
+            autocompletion=completion.every_model,
         ),
     ],
     precision: Annotated[
@@ -112,6 +113,10 @@ def download(
             parts.append(f"needs about {format_bytes(memory)} of memory to run")
         progress.say("; ".join(parts))
 
+    if known and known[0].kind == catalogue.DIARIZATION:
+        from localspec.speech.diarization import installed
+
+        return installed.get(library, progress)
     return library.pull(name, progress, precision, format, on_size)
 
 

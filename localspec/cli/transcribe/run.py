@@ -23,11 +23,10 @@ from localspec.speech.output.json import values
 from localspec.speech.output.transcript import Transcript
 
 if TYPE_CHECKING:
+    from localspec.cli.transcribe.speakers import Speakers
     from localspec.speech.output.transcript import Writer
     from localspec.speech.transcriber import Request, Transcriber
     from localspec.speech.types import Segment
-
-Speakers = Callable[[Path, list["Segment"], Callable[[float], None]], list["Segment"]]
 
 
 @dataclass(slots=True)
@@ -67,10 +66,9 @@ def run(given: TranscribeOptions, jobs: Sequence[Job]) -> int:
         return 0
     with Terminal() as progress:
         request = Request(language, given.task, given.words)
+        speakers = load_speakers(given, library, progress) if given.diarize else None
         transcriber = load(given, model, request, library, progress)
-        session = Session(given, transcriber, request, model, progress, several=len(jobs) > 1)
-        if given.diarize:
-            session.speakers = load_speakers(given, library, progress)
+        session = Session(given, transcriber, request, model, progress, speakers, len(jobs) > 1)
         lengths = [job.seconds() for job in wanted]
         for at, job in enumerate(wanted):
             session.later = sum(lengths[at + 1 :])
@@ -117,7 +115,7 @@ def load_speakers(given: TranscribeOptions, library: Library, progress: Terminal
     """Load what tells speakers apart."""
     from localspec.cli.transcribe.speakers import loaded
 
-    return loaded(given.diarization, parse_speakers(given.speakers), library, progress)
+    return loaded(given.diarization, parse_speakers(given.speakers), given.threads, library, progress)
 
 
 @contextmanager
