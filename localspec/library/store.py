@@ -133,13 +133,13 @@ class Library(InstalledModels):
         assert parsed is not None
         entry, own_precision = parsed
         precision = precision or own_precision
-        if entry.kind == catalogue.DIARIZATION:
-            _check_kind(entry.name, entry.kind, catalogue.TEXT)
         if entry.kind != catalogue.TEXT and (precision or format):
             raise BadValue(
                 f"`{entry.name}` is a model of {entry.kind}, which is made in one form only",
                 f"Type `localspec pull {entry.name}`",
             )
+        if entry.kind == catalogue.DIARIZATION:
+            _check_kind(entry.name, entry.kind, catalogue.TEXT)
         sources = catalogue.sources_of(name, precision, format)
         digest = entry.digest if sources == entry.sources else ""
         kept_as = name_for(self, entry, precision, sources)

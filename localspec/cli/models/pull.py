@@ -58,19 +58,16 @@ def pull(
     """Download the models and print their folders."""
     check_options(precision, format, drop)
     from localspec.cli.progress import Terminal
-    from localspec.library import Library, catalogue
+    from localspec.library import Library
 
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
     library = Library()
-    known = catalogue.parse_name(model)
-    draft = known[0].draft if known and with_draft else None
-    if with_draft and draft is None:
-        raise BadValue(f"No draft for `{model}` is known", "Build one: `localspec prune-draft`")
+    drafts = drafts_of(model) if with_draft else []
     with Terminal() as progress:
         pulled = [download(library, model, progress, precision, format)]
-        if draft:
-            pulled.append(download_draft(library, [draft, known and known[0].draft_en], progress))
+        if drafts:
+            pulled.append(download_draft(library, drafts, progress))
         if drop:
             pulled = [without_source(library, each, progress) for each in pulled]
     if as_json:
@@ -113,23 +110,33 @@ def download(
             parts.append(f"needs about {format_bytes(memory)} of memory to run")
         progress.say("; ".join(parts))
 
-    if known and known[0].kind == catalogue.DIARIZATION:
+    if known and known[0].kind == catalogue.DIARIZATION and not (precision or format):
         from localspec.speech.diarization import installed
 
         return installed.get(library, progress)
     return library.pull(name, progress, precision, format, on_size)
 
 
-def download_draft(library: Library, names: list[str | None], progress: Progress) -> StoredModel:
+def drafts_of(model: str) -> list[str]:
+    """Return the drafts of a model of the catalogue, the best first; raises BadValue if it has none."""
+    from localspec.library import catalogue
+
+    known = catalogue.parse_name(model)
+    if known is None or known[0].draft is None:
+        raise BadValue(f"No draft for `{model}` is known", "Build one: `localspec prune-draft`")
+    return [name for name in (known[0].draft, known[0].draft_en) if name]
+
+
+def download_draft(library: Library, names: list[str], progress: Progress) -> StoredModel:
     """Download the first draft that can be had; the error of the last one is raised."""
-    first, *others = filter(None, names)
+    first, *others = names
     try:
         return download(library, first, progress, None, None)
     except NetworkError as error:
         if not others:
             raise
         progress.say(f"{error.message}; trying `{others[0]}`, a draft for English")
-        return download_draft(library, [*others], progress)
+        return download_draft(library, others, progress)
 
 
 def without_source(library: Library, model: StoredModel, progress: Progress) -> StoredModel:

@@ -6,7 +6,7 @@ import json
 import os
 import wave
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +185,26 @@ def test_the_error_of_a_single_file_is_an_error(made_up: MadeUpTranscriber) -> N
     found = transcribe("broken.wav", "--out", "out")
     assert isinstance(found.exception, BadValue)
     assert list(Path("out").iterdir()) == []
+
+
+def test_speakers(made_up: MadeUpTranscriber, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def loaded(backend: str, count: Any, *more: Any) -> Any:
+        asked.append((backend, count))
+
+        def speakers(path: Path, segments: list[Segment], heard: Any) -> list[Segment]:
+            heard(2.0)
+            return [replace(segment, speaker=f"Speaker {at}") for at, segment in enumerate(segments, 1)]
+
+        return speakers
+
+    monkeypatch.setattr("localspec.cli.transcribe.speakers.loaded", loaded)
+    found = transcribe("a.wav", "--diarize", "--speakers", "2-4")
+    assert found.stdout == "[Speaker 1] This is a.\n[Speaker 2] The end.\n"
+    assert "Telling speakers apart in a.wav" in found.stderr
+    assert asked == [("own", (2, 4))]
+    assert made_up.calls[0][1].words
 
 
 def test_ctrl_c_keeps_what_is_finished(made_up: MadeUpTranscriber) -> None:
