@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,14 @@ class Job:
     target: Path | None
     shown: str  # as the user named it
 
-    def seconds(self) -> float:
-        """Return how long the audio is, 0 if that is unknown or it cannot be read."""
+    def seconds(self, strict: bool) -> float:
+        """Return how long the audio is, 0 if that is unknown.
+
+        If it cannot be read, it is 0 too, unless `strict`: then the error of `audio.duration` is raised.
+        """
         from localspec.speech.audio import duration
 
-        with suppress(BadValue):
+        with nullcontext() if strict else suppress(BadValue):
             return (duration(self.audio) if self.audio else None) or 0.0
         return 0.0
 

@@ -64,12 +64,12 @@ def run(given: TranscribeOptions, jobs: Sequence[Job]) -> int:
             console.say(f"{job.target} is there already; `--force` makes it again")
     if not wanted:
         return 0
+    lengths = [job.seconds(strict=len(jobs) == 1) for job in wanted]
     with Terminal() as progress:
         request = Request(language, given.task, given.words)
         speakers = load_speakers(given, library, progress) if given.diarize else None
         transcriber = load(given, model, request, library, progress)
         session = Session(given, transcriber, request, model, progress, speakers, len(jobs) > 1)
-        lengths = [job.seconds() for job in wanted]
         for at, job in enumerate(wanted):
             session.later = sum(lengths[at + 1 :])
             with failures(session, job), opened(job) as audio:
