@@ -363,6 +363,7 @@ SPEECH_CONFIG = {
     "encoder_attention_heads": 2,
     "decoder_attention_heads": 2,
     "num_mel_bins": 80,
+    "vocab_size": 2000,
     "max_source_positions": 1500,
     "max_target_positions": 448,
 }
