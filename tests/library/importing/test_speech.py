@@ -96,6 +96,18 @@ def test_a_repository_that_the_catalogue_does_not_know(
         library.resolve("hf:some/whisper", said)
 
 
+def test_a_repository_of_ctranslate2(
+    library: Library, hub: Any, ctranslate2: Path, said: Any, written: list[str]
+) -> None:
+    hub.repositories["some/faster-whisper"] = {path.name: path.read_bytes() for path in ctranslate2.iterdir()}
+    model = library.resolve("hf:some/faster-whisper", said, kind=catalogue.SPEECH)
+    check_model(model)
+    assert not any("vocabulary" in path for path, _ in hub.downloads())
+    hub.asked.clear()
+    assert library.resolve("hf:some/faster-whisper", said, kind=catalogue.SPEECH) == model
+    assert hub.asked == []
+
+
 def test_an_own_name(library: Library, ctranslate2: Path, said: Any, written: list[str]) -> None:
     check_model(add_local(library, ctranslate2, "mine", said))
     check_model(add_local(library, ctranslate2, "copy", said, copy=True))
