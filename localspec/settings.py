@@ -38,6 +38,7 @@ class SettableOption:
     check: Callable[[OptionText], None]
     many: bool = False
     default: Any = None
+    option: str = ""  # its name on the command line, if that is not the key
 
     @property
     def variable(self) -> str:
@@ -47,7 +48,7 @@ class SettableOption:
     @property
     def flag(self) -> str:
         """The flag that sets it on the command line."""
-        return "--" + self.key.replace("_", "-")
+        return "--" + (self.option or self.key.replace("_", "-"))
 
 
 Commands = Mapping[str, Sequence[SettableOption]]

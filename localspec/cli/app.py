@@ -16,6 +16,7 @@ from localspec.cli.drafts import build, prune_draft, quantize
 from localspec.cli.machine import bench, devices, doctor, parts, tune
 from localspec.cli.models import clean, export, import_model, listing, pull, remove, search, show, verify
 from localspec.cli.server import launch, ps, serve, stop
+from localspec.cli.transcribe import command as transcribe
 from localspec.errors import LocalspecError, UsageError
 
 app = typer.Typer(
@@ -49,6 +50,7 @@ COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {
     "serve": (serve, serve.serve),
     "show": (show, show.show),
     "stop": (stop, stop.stop),
+    "transcribe": (transcribe, transcribe.transcribe),
     "tune": (tune, tune.tune),
     "verify": (verify, verify.verify),
 }

@@ -21,6 +21,11 @@ def models(incomplete: str) -> list[str | tuple[str, str]]:
     return starting(incomplete, _models)
 
 
+def every_model(incomplete: str) -> list[str | tuple[str, str]]:
+    """Complete the name of a model of any kind, of the library or of the catalogue."""
+    return starting(incomplete, lambda: _models(None))
+
+
 def speech_models(incomplete: str) -> list[str | tuple[str, str]]:
     """Complete the name of a model of speech, of the library or of the catalogue."""
     return starting(incomplete, lambda: _models("speech"))
@@ -103,15 +108,15 @@ def _installed() -> Iterator[str]:
         yield from sorted(path.name for path in folder.glob("[!.]*") if path.is_dir())
 
 
-def _models(kind: str = "text") -> Iterator[str | tuple[str, str]]:
-    """Yield the models of a kind; one of the library that the catalogue does not know may be of any."""
+def _models(kind: str | None = "text") -> Iterator[str | tuple[str, str]]:
+    """Yield the models of a kind, None for all; one that the catalogue does not know may be of any."""
     from localspec.library import catalogue
 
     here = list(_installed())
     known = {entry.name: entry.kind for entry in catalogue.entries()}
-    yield from (name for name in here if known.get(name, kind) == kind)
+    yield from (name for name in here if kind is None or known.get(name, kind) == kind)
     for entry in catalogue.entries():
-        if entry.kind == kind and entry.name not in here:
+        if kind in (None, entry.kind) and entry.name not in here:
             yield entry.name, entry.title
 
 

@@ -43,7 +43,12 @@ NOT_SETTABLE = {
     "transcript",
     "dir",
     "run",
+    "out",
+    "force",
+    "speakers",
 }
+# Options whose name has another meaning elsewhere: command and option -> key.
+OWN_KEYS = {("transcribe", "model"): "speech_model", ("transcribe", "draft"): "speech_draft"}
 
 ALIASES = {"run": "chat", "ls": "list"}  # hidden commands, with the settings of another
 
@@ -199,20 +204,21 @@ def settable_options(tree: Any) -> dict[str, list[SettableOption]]:
     """Return the options that can be set, by command; `tree` is the parser's root command."""
     settable = {}
     for name, command in tree.commands.items():
-        known = [option for parameter in command.params if (option := _option(command, parameter))]
+        known = [option for parameter in command.params if (option := _option(name, command, parameter))]
         if known and not command.hidden and name != NAME:
             settable[name] = known
     return settable
 
 
-def _option(command: Any, parameter: Any) -> SettableOption | None:
+def _option(name: str, command: Any, parameter: Any) -> SettableOption | None:
     from localspec.settings import SettableOption
 
-    flags = [name[2:] for name in parameter.opts if name.startswith("--")]
+    flags = [flag[2:] for flag in parameter.opts if flag.startswith("--")]
     if parameter.param_type_name != "option" or not flags or flags[0] in NOT_SETTABLE:
         return None
-    key, check = flags[0].replace("-", "_"), _check(command, parameter)
-    return SettableOption(key, parameter.name, check, parameter.multiple, parameter.default)
+    key = OWN_KEYS.get((name, flags[0]), flags[0].replace("-", "_"))
+    check = _check(command, parameter)
+    return SettableOption(key, parameter.name, check, parameter.multiple, parameter.default, flags[0])
 
 
 def _check(command: Any, parameter: Any) -> Callable[[OptionText], None]:

@@ -95,6 +95,11 @@ def print_exact(text: str) -> None:
     _write(sys.stdout, text)
 
 
+def print_data(text: str) -> None:
+    """Print data on stdout: into a pipe or a file as it is, on a terminal without hidden characters."""
+    _write(sys.stdout, visible(text) if sys.stdout.isatty() else text)
+
+
 def print_answer(text: str) -> None:
     """Print an answer on stdout: as it is into a pipe or a file, without hidden characters on a terminal."""
     _write(sys.stdout, (visible(text) if sys.stdout.isatty() else text) + "\n")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 24  # columns
 MIN_TITLE = 12  # columns
+AUDIO = "seconds of audio"  # a unit that is shown as on a clock
 SETTLED = 1.0  # seconds until the speed of a step is believed
 
 
@@ -45,7 +46,9 @@ class Step:
         return (self.total - self.done) / speed if self.total and speed and self.done < self.total else None
 
     def count(self, now: float) -> str:
-        """Return "12.0 MB of 98.4 MB, 3.1 MB/s", "3 of 12 prompts" or, without a total, "3 prompts"."""
+        """Return "12.0 MB of 98.4 MB, 3.1 MB/s", "3:20 of 58:00", "3 of 12 prompts", or "3 prompts"."""
+        if self.unit == AUDIO:
+            return format_clock(self.done) + (f" of {format_clock(self.total)}" if self.total else "")
         if self.unit != BYTES:
             if self.total is not None:
                 return f"{self.done:,} of {counted(self.total, self.unit)}"
@@ -57,11 +60,14 @@ class Step:
 
 def format_left(seconds: float | None) -> str:
     """Return "0:07 left", "12:30 left" or "1:02:03 left"; empty for None."""
-    if seconds is None:
-        return ""
+    return "" if seconds is None else f"{format_clock(seconds)} left"
+
+
+def format_clock(seconds: float) -> str:
+    """Return "0:07", "12:30" or "1:02:03"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return (f"{hours}:{minutes:02}" if hours else f"{minutes}") + f":{rest:02} left"
+    return (f"{hours}:{minutes:02}" if hours else f"{minutes}") + f":{rest:02}"
 
 
 class Terminal:
@@ -114,6 +120,18 @@ class Terminal:
             console.say(line)
         else:
             self._live.console.print(visible(line), markup=False, highlight=False)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Take the lines off the terminal while the block prints there."""
+        if self._live is None:
+            yield
+            return
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from rich.progress_bar import ProgressBar

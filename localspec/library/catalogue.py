@@ -20,8 +20,10 @@ BYTES = {"int4": 0.56, "int8": 1.06, "fp16": 2.0}  # per weight, scales included
 OVERHEAD_BYTES = 1.0e9  # the program, and a KV cache of some thousand tokens
 SIZES = {"M": 1e6, "B": 1e9}
 
+SPEAKERS = "speakers"  # the entry whose models tell speakers apart
 SHOWN_BY = "localspec search"  # the command that lists the models
-TEXT, SPEECH = "text", "speech"  # kinds of models: those that chat, and those that transcribe
+# Kinds of models: those that chat, that transcribe, and that tell speakers apart.
+TEXT, SPEECH, DIARIZATION = "text", "speech", "diarization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class CatalogueEntry:
     digest: str = ""  # sha256 of the GGUF file, empty if unknown
     draft: str | None = None  # the catalogue name of its draft model
     draft_en: str | None = None  # the draft for English of a model of several languages
-    kind: str = TEXT  # or SPEECH
+    kind: str = TEXT  # or SPEECH, DIARIZATION
     use: str = "chat"  # what it is trained for
     # format -> precision or GGUF type -> source
     formats: Mapping[str, Mapping[str, Source]] = field(default_factory=dict)

@@ -24,6 +24,7 @@ MADE = {  # folder -> what is in it, and can be made again
     "building": "interrupted builds",
     "compiled": "compiled graphs and prompt caches",
     "tuned": "measurements of interrupted searches",
+    "transcripts": "records of which transcripts are finished",
 }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GRAPH = "openvino_model.xml"
 FORMATS = ("openvino", "gguf", "safetensors")
-KINDS = {"whisper": "speech"}  # by architecture; all others are models of text
+KINDS = {"whisper": "speech", "speakers": "diarization"}  # by architecture; all others are models of text
 
 # The sampling parameters of generation_config.json; its other keys configure other libraries.
 SAMPLING = {
@@ -47,7 +47,7 @@ class StoredModel:
 
     @property
     def kind(self) -> str:
-        """What it is a model of: text or speech."""
+        """What it is a model of: text, speech or diarization."""
         return KINDS.get(self.manifest.architecture, "text")
 
     def files_in(self, format: str) -> Path | None:

@@ -119,7 +119,7 @@ def _is_revision(text: str) -> bool:
 class Fetched:
     """A model that was downloaded from a source."""
 
-    format: str  # gguf, openvino or safetensors
+    format: str  # gguf, openvino, safetensors or ctranslate2
     path: Path  # a GGUF file, else a folder
     source: Source  # pinned to the revision that was downloaded
     digest: str = ""  # sha256 of the GGUF, if it was computed during the download

@@ -138,6 +138,8 @@ class Library(InstalledModels):
                 f"`{entry.name}` is a model of {entry.kind}, which is made in one form only",
                 f"Type `localspec pull {entry.name}`",
             )
+        if entry.kind == catalogue.DIARIZATION:
+            _check_kind(entry.name, entry.kind, catalogue.TEXT)
         sources = catalogue.sources_of(name, precision, format)
         digest = entry.digest if sources == entry.sources else ""
         kept_as = name_for(self, entry, precision, sources)
@@ -148,6 +150,11 @@ def _check_kind(name: str, kind: str | None, expected: str | None) -> None:
     """Raise UnsupportedModel, with the command that would run it, for a model of another kind."""
     if None in (kind, expected) or kind == expected:
         return
+    if kind == catalogue.DIARIZATION:
+        raise UnsupportedModel(
+            f"`{name}` tells speakers apart, for `localspec transcribe --diarize`",
+            f"Type `localspec pull {catalogue.SPEAKERS}` to download it",
+        )
     if kind == catalogue.SPEECH:
         raise UnsupportedModel(
             f"`{name}` is a model of speech: it transcribes audio and answers no prompt",

@@ -59,10 +59,21 @@ def complete(fresh: Localspec) -> Complete:
 
 
 @pytest.mark.parametrize(
-    "line", ["chat ", "agent ", "bench ", "pull ", "quantize ", "prune-draft ", "prune-draft x --from "]
+    "line", ["chat ", "agent ", "bench ", "quantize ", "prune-draft ", "prune-draft x --from "]
 )
 def test_models_of_the_library_come_before_those_of_the_catalogue(complete: Complete, line: str) -> None:
     assert complete(f"localspec {line}") == ["mine", MODEL, *(name for name in TEXTS if name != MODEL)]
+
+
+def test_models_of_every_kind_are_pulled(complete: Complete) -> None:
+    others = [name for name in catalogue.names() if name != MODEL]
+    assert complete("localspec pull ") == ["mine", MODEL, *others]
+
+
+def test_models_of_speech(complete: Complete) -> None:
+    speech = catalogue.names(catalogue.SPEECH)
+    assert complete("localspec transcribe a.wav --model ") == ["mine", *speech]
+    assert complete("localspec transcribe a.wav --draft ") == ["auto", "off", "mine", *speech]
 
 
 def test_only_names_that_begin_so(complete: Complete) -> None:

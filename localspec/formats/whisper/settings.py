@@ -1,4 +1,4 @@
-"""The settings that CTranslate2 folders of Whisper leave out, as Hugging Face's folders have them."""
+"""The settings that CTranslate2's and older folders of Whisper leave out, as Hugging Face's have them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ MULTILINGUAL = 51_865  # tokens; the English models have one less, and no langua
 # The mark of a language comes between the start of a transcript and the tasks.
 _LANGUAGE = re.compile(r"<\|[a-z]{2,3}\|>")
 
-# CTranslate2's keys of lists -> Hugging Face's.
+# The keys of lists in config.json, of CTranslate2 or older folders of Hugging Face -> generation_config.json.
 LISTS = {
     "alignment_heads": "alignment_heads",
     "suppress_ids": "suppress_tokens",
+    "suppress_tokens": "suppress_tokens",
     "suppress_ids_begin": "begin_suppress_tokens",
+    "begin_suppress_tokens": "begin_suppress_tokens",
 }
 
 
@@ -45,7 +47,7 @@ def model_config(weights: Ctranslate2Whisper, marks: Mapping[str, int]) -> dict[
 def generation_config(
     folder: Path, marks: Mapping[str, int], vocabulary: int, context: int
 ) -> dict[str, Any]:
-    """Return generation_config.json for the CTranslate2 model of `folder`.
+    """Return generation_config.json for the model of `folder`, from its config.json and its tokenizer.
 
     `vocabulary` and `context` are counts of tokens. Raises BrokenModel for lists that hold no tokens.
     """

@@ -25,7 +25,7 @@ def repaired(tokenizer: Mapping[str, Any]) -> dict[str, Any] | None:
     vocab, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocab, Mapping) or not isinstance(merges, list) or len(merges) < KEPT_TOKENS:
         return None
-    pieces = {number: piece for piece, number in vocab.items()}
+    pieces = {number: piece for piece, number in vocab.items() if type(number) is int}
     first = pieces.get(BYTES)
     made = [_made(merge) for merge in merges[:KEPT_TOKENS]]
     follow = [pieces.get(BYTES + 1 + position) for position in range(KEPT_TOKENS)]

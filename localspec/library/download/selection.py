@@ -36,6 +36,7 @@ _VOCABULARIES = {
     "merges.txt",
     "vocab.txt",
 }
+_CTRANSLATE2 = ("model.bin", "config.json", "tokenizer.json")  # of Whisper, as `faster-whisper` reads it
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 
 
@@ -43,12 +44,14 @@ _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 class FileSelection:
     """The files of a repository that make a model."""
 
-    format: str  # openvino, gguf or safetensors
+    format: str  # openvino, gguf, safetensors or ctranslate2
     files: tuple[RepoFile, ...]  # the weights first
 
 
 def choose(source: Source, files: Iterable[RepoFile], format: str = "") -> FileSelection:
-    """Choose OpenVINO files if present, else a GGUF, else safetensors; `format` allows one of them only.
+    """Choose OpenVINO files if present, else a GGUF, else safetensors, else a Whisper model of CTranslate2.
+
+    `format` allows one of the first three only.
 
     Raises UnsupportedModel if the repository holds no such model, UsageError if the choice is ambiguous.
     """
@@ -68,6 +71,8 @@ def choose(source: Source, files: Iterable[RepoFile], format: str = "") -> FileS
     if format in ("", "safetensors") and weights:
         older = [name for name in names if name in _VOCABULARIES and "tokenizer.json" not in names]
         return FileSelection("safetensors", (*weights, *configs, *older))
+    if format == "" and set(_CTRANSLATE2) <= set(names):
+        return FileSelection("ctranslate2", tuple(map(RepoFile, _CTRANSLATE2)))
     if "openvino_encoder_model.xml" in names:
         raise UnsupportedModel(
             f"`{source}` holds a model with an encoder that another program converted to OpenVINO",
@@ -82,7 +87,7 @@ def is_complete(folder: Path, selection: FileSelection) -> bool:
     """Return whether the weights in `folder` are complete, as far as an index or the parts' names tell."""
     if selection.format == "openvino":
         return "tokenizer.json" in selection.files
-    if selection.format == "gguf":
+    if selection.format in ("gguf", "ctranslate2"):
         return True
     present = set(selection.files)
     if INDEX in present:

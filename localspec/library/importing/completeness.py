@@ -66,9 +66,9 @@ def load_if_complete(folder: Path, about: Manifest) -> StoredModel | None:
     """Return the model, None if a file is missing or has another size."""
     files = Path(about.folder) if about.folder else folder
     complete = all(storage.size_of(files / name) == size for name, size in about.sizes.items())
-    if about.name != folder.name or "tokenizer.json" not in about.sizes or not complete:
-        return None
-    return StoredModel(about.name, files, about, draft_of(about))
+    model = StoredModel(about.name, files, about, draft_of(about))
+    readable = "tokenizer.json" in about.sizes or (bool(about.sizes) and model.kind == catalogue.DIARIZATION)
+    return model if about.name == folder.name and readable and complete else None
 
 
 def use_in_place(path: Path) -> StoredModel:

@@ -11,7 +11,7 @@ from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.ctranslate2.file import WEIGHTS
 from localspec.formats.ctranslate2.whisper import Ctranslate2Whisper
 from localspec.formats.files import read_json, weight_files
-from localspec.formats.values import MAX_LAYERS, Values, whole
+from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, whole
 from localspec.formats.whisper import settings
 from localspec.formats.whisper.settings import CONFIG, GENERATION, TOKENIZER
 from localspec.formats.whisper.tokenizer_repair import repaired
@@ -73,13 +73,13 @@ def write_configs(path: Path, into: Path, origin: str) -> dict[str, Any]:
     mended = repaired(tokenizer)
     marks = settings.tokenizer_marks(path / TOKENIZER, tokenizer)
     if (path / WEIGHTS).is_file() and folder_format(path) == CTRANSLATE2:
-        config = settings.model_config(Ctranslate2Whisper.open(path), marks)
-        vocabulary, context = config["vocab_size"], config["max_target_positions"]
-        generation = settings.generation_config(path, marks, vocabulary, context)
+        config, given = settings.model_config(Ctranslate2Whisper.open(path), marks), {}
     else:
-        config, generation = read_json(path / CONFIG), read_json(path / GENERATION)
-    context = whole(Values(path / CONFIG, config), "max_target_positions")
-    layers = whole(Values(path / CONFIG, config), "decoder_layers", most=MAX_LAYERS)
+        config, given = read_json(path / CONFIG), _optional(path / GENERATION)
+    source = Values(path / CONFIG, config)
+    context, vocabulary = whole(source, "max_target_positions"), whole(source, "vocab_size", most=MAX_TOKENS)
+    layers = whole(source, "decoder_layers", most=MAX_LAYERS)
+    generation = settings.generation_config(path, marks, vocabulary, context) | given
     write_json(into / CONFIG, config)
     write_json(into / GENERATION, _with_heads(generation, layers))
     (into / TOKENIZER).write_text(json.dumps(mended or tokenizer, ensure_ascii=False), "utf-8")
@@ -97,6 +97,11 @@ def write_graph(path: Path, into: Path, name: str, progress: Progress) -> None:
     from localspec.formats.graph import whisper
 
     whisper.write(open_whisper(path), read_json(into / CONFIG), into, progress, name)
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    """Return a JSON file, empty if it is missing: older folders of Whisper lack generation_config.json."""
+    return read_json(path) if path.is_file() else {}
 
 
 def _with_heads(generation: Mapping[str, Any], layers: int) -> dict[str, Any]:

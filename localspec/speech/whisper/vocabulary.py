@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.types import Tokens
-from localspec.errors import BadValue, BrokenModel, nearest
+from localspec.errors import BadValue, BrokenModel, nearest, printable
 from localspec.formats.files import read_json
+from localspec.formats.values import MAX_TOKENS, shown
 
 STEP = 0.02  # seconds between two timestamps
 LAST = 1500  # the timestamp of 30 seconds
@@ -45,18 +47,18 @@ class SpeechTokens:
         found = read_json(path)
         try:
             languages = {
-                key.strip("<|>"): int(token) for key, token in (found.get("lang_to_id") or {}).items()
+                key.strip("<|>"): _token(token) for key, token in (found.get("lang_to_id") or {}).items()
             }
             return cls(
-                start=int(found["decoder_start_token_id"]),
-                end=int(found["eos_token_id"]),
-                no_timestamps=int(found["no_timestamps_token_id"]),
+                start=_token(found["decoder_start_token_id"]),
+                end=_token(found["eos_token_id"]),
+                no_timestamps=_token(found["no_timestamps_token_id"]),
                 languages=languages,
-                tasks={key: int(token) for key, token in (found.get("task_to_id") or {}).items()},
-                suppressed=tuple(int(token) for token in found.get("suppress_tokens") or ()),
-                blank=tuple(int(token) for token in found.get("begin_suppress_tokens") or ()),
+                tasks={key: _token(token) for key, token in (found.get("task_to_id") or {}).items()},
+                suppressed=tuple(_token(token) for token in found.get("suppress_tokens") or ()),
+                blank=tuple(_token(token) for token in found.get("begin_suppress_tokens") or ()),
                 alignment_heads=tuple(
-                    (int(at), int(head)) for at, head in found.get("alignment_heads") or ()
+                    (_token(at), _token(head)) for at, head in found.get("alignment_heads") or ()
                 ),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -127,3 +129,10 @@ class SpeechTokens:
     def is_time(self, token: int) -> bool:
         """Return whether a token is a timestamp."""
         return token >= self.first_time
+
+
+def _token(value: Any) -> int:
+    """Return a token, or the number of a layer or a head; raises ValueError for what cannot be one."""
+    if type(value) is not int or not 0 <= value < MAX_TOKENS:
+        raise ValueError(f"{printable(shown(value))} is no token")
+    return value

@@ -11,7 +11,7 @@ from command import Localspec
 from localspec.cli.models import search
 from localspec.library import catalogue
 
-USES = {"chat", "code", "reasoning", "raw text", "speech"}
+USES = {"chat", "code", "reasoning", "raw text", "speech", "speakers"}
 
 
 def names(words: str) -> list[str]:

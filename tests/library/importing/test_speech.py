@@ -96,6 +96,18 @@ def test_a_repository_that_the_catalogue_does_not_know(
         library.resolve("hf:some/whisper", said)
 
 
+def test_a_repository_of_ctranslate2(
+    library: Library, hub: Any, ctranslate2: Path, said: Any, written: list[str]
+) -> None:
+    hub.repositories["some/faster-whisper"] = {path.name: path.read_bytes() for path in ctranslate2.iterdir()}
+    model = library.resolve("hf:some/faster-whisper", said, kind=catalogue.SPEECH)
+    check_model(model)
+    assert not any("vocabulary" in path for path, _ in hub.downloads())
+    hub.asked.clear()
+    assert library.resolve("hf:some/faster-whisper", said, kind=catalogue.SPEECH) == model
+    assert hub.asked == []
+
+
 def test_an_own_name(library: Library, ctranslate2: Path, said: Any, written: list[str]) -> None:
     check_model(add_local(library, ctranslate2, "mine", said))
     check_model(add_local(library, ctranslate2, "copy", said, copy=True))
@@ -151,7 +163,6 @@ def test_what_others_converted_to_openvino_is_refused(
     [
         ("tokenizer.json", "{}", "which Whisper needs"),
         ("tokenizer.json", None, "lacks `tokenizer.json`"),
-        ("generation_config.json", None, "lacks `generation_config.json`"),
         ("generation_config.json", '{"alignment_heads": [[1, "x"]]}', "no pairs of numbers"),
         ("model.safetensors", "cut", "truncated"),
     ],
@@ -167,6 +178,27 @@ def test_a_damaged_folder_leaves_nothing(
     with pytest.raises(BrokenModel, match=words):
         library.resolve(str(folder), said, kind=catalogue.SPEECH)
     assert library.all() == []
+
+
+def test_an_older_folder_gets_its_generation_config(
+    library: Library, huggingface: Path, tmp_path: Path, said: Any, written: list[str]
+) -> None:
+    whole = library.resolve(str(huggingface), said, kind=catalogue.SPEECH)
+    folder = tmp_path / "older"
+    shutil.copytree(huggingface, folder)
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    lists = {
+        "suppress_tokens": [1, 2, 7],
+        "begin_suppress_tokens": [220],
+        "alignment_heads": [[0, 1], [1, 0]],
+    }
+    (folder / "config.json").write_text(json.dumps(config | lists))
+    model = library.resolve(str(folder), said, kind=catalogue.SPEECH)
+    ours, theirs = (
+        json.loads((each.folder / "generation_config.json").read_text()) for each in (model, whole)
+    )
+    assert ours == theirs
 
 
 def test_heads_of_layers_that_are_not_there_are_left_out(

@@ -65,7 +65,9 @@ def tokenizer(vocabulary: int, *, broken: bool = False) -> dict[str, Any]:
     }
 
 
-def weights(vocabulary: int, seed: int = 0) -> dict[str, Array]:
+def weights(
+    vocabulary: int, seed: int = 0, *, frames: int = FRAMES, context: int = CONTEXT
+) -> dict[str, Array]:
     """Return the tensors by CTranslate2's names, in float16."""
     dice = np.random.default_rng(seed)
 
@@ -74,8 +76,8 @@ def weights(vocabulary: int, seed: int = 0) -> dict[str, Array]:
 
     found = {
         "decoder/embeddings/weight": drawn(vocabulary, WIDTH),
-        "decoder/position_encodings/encodings": drawn(CONTEXT, WIDTH),
-        "encoder/position_encodings/encodings": drawn(FRAMES, WIDTH),
+        "decoder/position_encodings/encodings": drawn(context, WIDTH),
+        "encoder/position_encodings/encodings": drawn(frames, WIDTH),
         "encoder/conv1/weight": drawn(WIDTH, MELS, 3),
         "encoder/conv2/weight": drawn(WIDTH, WIDTH, 3),
         "encoder/conv1/bias": drawn(WIDTH),

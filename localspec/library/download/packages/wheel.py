@@ -49,6 +49,8 @@ def members(requirement: str, folder: Path) -> Iterator[list[Member]]:
     try:
         with zipfile.ZipFile(wheels[0]) as wheel:
             size = wheels[0].stat().st_size
+            if not wheel.infolist():
+                raise ValueError("it holds no file")
             yield _largest_first(_of_archive(wheel, size, info) for info in wheel.infolist())
     except _DAMAGED as error:
         raise _damaged(wheels[0], error) from error

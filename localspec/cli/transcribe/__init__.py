@@ -1,0 +1,1 @@
+"""`localspec transcribe`: speech to text, file by file."""
