@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Tokens = Sequence[int]
 Row = NDArray[np.float32]  # [vocab]: the logits at one position
 Logits = NDArray[np.float32]  # [tokens, vocab]
+UNKNOWN = -1  # in an expected text: what stands here is not known yet
 SURE = 0.7  # confidence of a retrieved token that is taken rather than a draft model's guess
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from localspec.core.contracts import ExpectingDrafter
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
-from localspec.core.types import Guess, Tokens, shared_prefix
+from localspec.core.types import UNKNOWN, Guess, Tokens, shared_prefix
 from localspec.plugins import Option
 
 OTHER, SKIPPED = -1.0, -1.1  # scores of a token in place of another, and of one too many or too few; equal: 1
@@ -19,7 +19,6 @@ OTHER_TIME = 0.25  # of a timestamp in place of another
 BEGINNING = 3.0  # score of an answer that has not begun: its beginning is that of the expected text
 ENOUGH = 2.0  # score from which there are guesses
 MOST = 8.0  # score of a long run: so many tokens that differ, and another place may be the right one
-UNKNOWN = -1  # in an expected text: what follows is not known yet
 RECENT = 12  # tokens of the answer by which the next one is judged
 PRIOR = (4.0, 5.0)  # accepted and judged before the first
 
@@ -42,16 +41,13 @@ class ExpectedDraft(ExpectingDrafter):
         self._first_time = times
         self.expect([], [])
 
-    def expect(self, prompt: Tokens, answer: Tokens, *, beginning: bool = True) -> None:
-        """Take in the expected answer to a prompt, in place of the one before.
-
-        Without its `beginning` the answer may begin anywhere. UNKNOWN in it ends the guesses before it.
-        """
+    def expect(self, prompt: Tokens, answer: Tokens) -> None:
+        """Take in the expected answer to a prompt, in place of the one before."""
         self._expected, self._start = np.array(answer, np.int64), len(prompt)
         self._times = (self._expected >= self._first_time) & (self._first_time > 0)
         self._answer: list[int] = []
         scores = np.zeros(len(answer) + 1)
-        scores[0] = BEGINNING if beginning else 0.0
+        scores[0] = BEGINNING
         self._scores = [scores]  # of each place, after each token of the answer
         self._hits: list[bool] = []  # whether the token after each place was the expected one
 
@@ -95,7 +91,8 @@ class ExpectedDraft(ExpectingDrafter):
         found = before + SKIPPED
         found[1:] = np.maximum(found[1:], before[:-1] + equal)
         skips = SKIPPED * np.arange(len(found))
-        return np.clip(np.maximum.accumulate(found - skips) + skips, 0.0, MOST)
+        scores: NDArray[np.float64] = np.clip(np.maximum.accumulate(found - skips) + skips, 0.0, MOST)
+        return scores
 
     def _place(self) -> int | None:
         """Return how many tokens of the expected text the answer has passed, None if it is not in it."""

@@ -200,8 +200,8 @@ class Runtime:
             self._off_reason, self.draft_engine = fault, None
             return partial(plugins.parse("drafters", OFF_PART).make, self.target)
         draft_model = [DraftModel(engine, self.engine.vocab, translation)] if engine else []
-        divided = replace(spec, options=divided(spec, texts))
-        return partial(divided.make, self.target, *draft_model)
+        own = replace(spec, options=divided(spec, texts))
+        return partial(own.make, self.target, *draft_model)
 
     @property
     def engines(self) -> list[tuple[LoadSpec, Engine]]:

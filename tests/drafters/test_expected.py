@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from localspec import plugins
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
-from localspec.drafters.expected import BEGINNING, MOST, OTHER, SKIPPED, UNKNOWN, ExpectedDraft
+from localspec.core.types import UNKNOWN
+from localspec.drafters.expected import BEGINNING, MOST, OTHER, SKIPPED, ExpectedDraft
 from localspec.engines.toy import Toy
 
 TOY = Toy(vocab_size=100, context=400)
@@ -25,9 +26,9 @@ def guesses(drafter: ExpectedDraft, answer: list[int], count: int = 4) -> list[i
     return [guess.token for guess in islice(drafter.propose([*PROMPT, *answer], SAMPLER), count)]
 
 
-def expecting(answer: list[int], times: int = 0, *, beginning: bool = True) -> ExpectedDraft:
+def expecting(answer: list[int], times: int = 0) -> ExpectedDraft:
     drafter = ExpectedDraft(Cursor(TOY.session()), times=times)
-    drafter.expect(PROMPT, answer, beginning=beginning)
+    drafter.expect(PROMPT, answer)
     return drafter
 
 
@@ -51,8 +52,8 @@ def test_guesses_follow_the_place_that_the_answer_has_reached(
     assert guesses(expecting(list(range(10, 20))), answer) == following
 
 
-def test_an_answer_may_begin_anywhere_in_a_text_without_its_beginning() -> None:
-    drafter = expecting(list(range(10, 20)), beginning=False)
+def test_an_answer_may_begin_anywhere_in_a_text_whose_beginning_is_not_known() -> None:
+    drafter = expecting([UNKNOWN, *range(10, 20)])
     assert guesses(drafter, []) == []
     assert guesses(drafter, [50, 51, 14]) == []
     assert guesses(drafter, [50, 51, 14, 15]) == [16, 17, 18, 19]
@@ -94,19 +95,17 @@ def test_confidence_falls_where_the_answer_left_the_expected_text() -> None:
     assert unsure < 0.75 < 0.9 < sure <= 1
 
 
-@given(st.lists(st.integers(0, 5), max_size=20), st.lists(st.integers(0, 5), max_size=20), st.booleans())
-def test_scores_are_those_of_the_best_local_alignments(
-    expected: list[int], answer: list[int], beginning: bool
-) -> None:
-    drafter = expecting(expected, beginning=beginning)
+@given(st.lists(st.integers(0, 5), max_size=20), st.lists(st.integers(0, 5), max_size=20))
+def test_scores_are_those_of_the_best_local_alignments(expected: list[int], answer: list[int]) -> None:
+    drafter = expecting(expected)
     guesses(drafter, answer)
     if expected:
-        assert drafter._scores[-1].tolist() == pytest.approx(aligned(answer, expected, beginning))
+        assert drafter._scores[-1].tolist() == pytest.approx(aligned(answer, expected))
 
 
-def aligned(answer: list[int], expected: list[int], beginning: bool) -> list[float]:
+def aligned(answer: list[int], expected: list[int]) -> list[float]:
     """Return the scores cell by cell."""
-    row = [BEGINNING if beginning else 0.0] + [0.0] * len(expected)
+    row = [BEGINNING, *([0.0] * len(expected))]
     for token in answer:
         before, row = row, []
         for at in range(len(expected) + 1):

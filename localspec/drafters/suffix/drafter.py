@@ -9,7 +9,7 @@ from typing import Annotated
 from localspec.core.contracts import CopyingDrafter, CopyWalk
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
-from localspec.core.types import Guess, Logits, Tokens, Verdict
+from localspec.core.types import UNKNOWN, Guess, Logits, Tokens, Verdict
 from localspec.disk import given
 from localspec.drafters.suffix.automaton import Texts, Walk
 from localspec.errors import BadValue
@@ -55,7 +55,7 @@ class SuffixDraft(CopyingDrafter):
     def expect(self, prompt: Tokens, answer: Tokens) -> None:
         """Take in the expected answer to a prompt as the latest of the earlier texts."""
         self._texts.follow(prompt)
-        self._texts.add([[*prompt[-JOINT:], *answer]])
+        self._texts.add([[*prompt[-JOINT:], *(token for token in answer if token != UNKNOWN)]])
 
     def begin(self, prompt: Tokens) -> None:
         """Start an answer: what follows the prompt goes to the store."""

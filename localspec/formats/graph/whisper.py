@@ -1,11 +1,11 @@
 """Build Whisper (Radford et al. 2022) as three OpenVINO graphs.
 
 The encoder turns features [1, mels, 2 * frames] into hidden states [1, frames, width], for any number of
-frames up to that of 30 seconds. The cross graph turns
-those into each decoder layer's keys [1, heads, head width, frames], divided by the square root of the head width, and
-values [1, heads, frames, head width]: OpenVINO would transpose and divide them in each pass. The decoder is a stateful
-graph like a text model's, with these keys and values as further inputs: `openvino_model.xml`, so that an
-engine runs it as it runs any decoder.
+frames up to that of 30 seconds. The cross graph turns those into the values [1, heads, frames, head width]
+and keys [1, heads, head width, frames] of each decoder layer, keys divided by the square root of the head
+width: OpenVINO would transpose and divide them in each pass. The decoder is a stateful graph like a text
+model's, with these keys and values as further inputs: `openvino_model.xml`, so an engine runs it as any
+decoder.
 """
 
 from __future__ import annotations

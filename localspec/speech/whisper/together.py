@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 
 from localspec.core.contracts import Drafter, Read, Session
 from localspec.core.sampler import Sampling
+from localspec.core.types import UNKNOWN
 from localspec.speech.types import RATE
 from localspec.speech.whisper.rules import SpeechSampler
 from localspec.speech.whisper.vocabulary import STEP
 
 if TYPE_CHECKING:
+    from localspec.core.contracts import ExpectingDrafter
     from localspec.core.sampler import Sampler
     from localspec.core.types import Candidate, Logits, Tokens
-    from localspec.drafters.expected import ExpectedDraft
     from localspec.speech.whisper.model import SpeechModel
     from localspec.speech.whisper.vocabulary import SpeechTokens
 
@@ -33,7 +34,6 @@ AROUND = 0.4  # of a part's length: how far from an even cut a pause is looked f
 QUIET = RATE // 5  # samples over which loudness is judged
 NEAR = 0.3  # seconds around the next part's beginning: a part that ends there leaves it to the next
 TOKENS_FIRST, TOKENS_PER_SECOND = 8, 6  # that a part may have: more is a loop
-UNKNOWN = -1  # in an expected text: what follows is not known yet
 MET = 6  # tokens of the next part's beginning that end a part
 OVER = 8  # tokens per second that both parts may have said
 
@@ -58,7 +58,7 @@ class Parts:
     def __init__(
         self, model: SpeechModel, prompt: Sequence[int], starts: Sequence[float], end: float, first: int = 0
     ) -> None:
-        """Begin a text for each part from number `first` on: they begin at `starts`, the last ends at `end`."""
+        """Begin the texts of the parts from number `first` on, which begin at `starts`, and end at `end`."""
         spans = list(zip(starts, [*starts[1:], end], strict=True))[first:]
         self.tokens = model.tokens
         self.parts = [Part(model.tokens, prompt, *span) for span in spans]
@@ -113,7 +113,7 @@ class JointSession(Session):
 class TogetherDraft(Drafter):
     """Guesses from the parts of a window, wherever the answer has come in them."""
 
-    def __init__(self, parts: Parts, expected: ExpectedDraft, prompt: Sequence[int]) -> None:
+    def __init__(self, parts: Parts, expected: ExpectingDrafter, prompt: Sequence[int]) -> None:
         """Draft for the answer to `prompt`, with guesses of `expected`."""
         self._parts, self._expected, self._prompt = parts, expected, prompt
         self._known = False
@@ -123,7 +123,7 @@ class TogetherDraft(Drafter):
         """Yield what the parts say after the place that the answer has reached."""
         if not self._known:
             said = joined(self._parts.tokens, self._parts.parts)
-            self._expected.expect(self._prompt, said, beginning=False)
+            self._expected.expect(self._prompt, [UNKNOWN, *said])
             self._known = not self._parts.growing
         yield from self._expected.propose(tokens, sampler)
 

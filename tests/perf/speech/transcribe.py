@@ -3,9 +3,9 @@
     python tests/perf/speech/transcribe.py drafts MODEL AUDIO... [--draft auto] [--repeat 6]
     python tests/perf/speech/transcribe.py genai MODEL FOLDER AUDIO... [--repeat 6]
 
-`drafts` transcribes each file in turns, plain and with the draft, in one process, and compares all tokens; the
-order changes from round to round. `genai` does so with a WhisperPipeline of FOLDER, the same model exported by
-optimum-cli. Medians of the rounds, without the first one.
+`drafts` transcribes each file in turns, plain and with the draft, in one process, and compares all tokens;
+the order changes from round to round. `genai` does so with a WhisperPipeline of FOLDER, the same model
+exported by optimum-cli. Medians of the rounds, without the first one.
 """
 
 from __future__ import annotations
