@@ -426,7 +426,7 @@ def ctranslate2(folder: Path) -> list[bytes]:
 
 def read_speech_folder(folder: Path, **changed: bytes) -> None:
     """Import the settings and the tokenizer of a Whisper folder, and read what was imported."""
-    from localspec.formats.graph.whisper import Shape
+    from localspec.formats.whisper.graphs import Shape
     from localspec.library.importing import speech
     from localspec.speech.whisper.vocabulary import SpeechTokens
 

@@ -17,7 +17,7 @@ class Hearing:
     """The encoder of a speech model, compiled, and what a decoder needs of its hidden states."""
 
     def __init__(self, core: Any, model: Path, device: str, settings: Mapping[str, str]) -> None:
-        from localspec.formats.graph import whisper
+        from localspec.formats.whisper import graphs as whisper
 
         self._core, self._graph, self._device = core, model / "openvino_model.xml", device
         self._settings = dict(settings)
@@ -30,7 +30,7 @@ class Hearing:
         cls, core: Any, model: Path, device: str, settings: Mapping[str, str], threads: int
     ) -> Hearing | None:
         """Return the ears of the model in a folder, None for a model of text."""
-        from localspec.formats.graph import whisper
+        from localspec.formats.whisper import graphs as whisper
 
         if not (model / f"{whisper.ENCODER}.xml").is_file():
             return None
@@ -65,8 +65,8 @@ class Hearing:
 
     def listened(self, tokens: Tokens, heads: Sequence[tuple[int, int]], heard: Heard) -> Logits:
         """Return the softmax of queries and keys [heads, tokens, frames] for (layer, head) pairs."""
-        from localspec.formats.graph import whisper
         from localspec.formats.graph.runner import graph_inputs
+        from localspec.formats.whisper import graphs as whisper
 
         if self._listener is None:
             model = whisper.queries(self._core.read_model(self._graph), len(heard) // 2)

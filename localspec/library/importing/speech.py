@@ -94,7 +94,7 @@ def write_configs(path: Path, into: Path, origin: str) -> dict[str, Any]:
 
 def write_graph(path: Path, into: Path, name: str, progress: Progress) -> None:
     """Write the OpenVINO graphs of a folder's model, whose settings are in `into` already."""
-    from localspec.formats.graph import whisper
+    from localspec.formats.whisper import graphs as whisper
 
     whisper.write(open_whisper(path), read_json(into / CONFIG), into, progress, name)
 

@@ -41,7 +41,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             (into / f"{graph}.xml").write_text("<net/>")
             (into / f"{graph}.bin").write_bytes(bytes(1000))
 
-    monkeypatch.setattr("localspec.formats.graph.whisper.write", write)
+    monkeypatch.setattr("localspec.formats.whisper.graphs.write", write)
     return calls
 
 

@@ -15,7 +15,7 @@ from localspec.core.cursor import Cursor
 from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BrokenModel
 from localspec.formats.files import read_json
-from localspec.formats.graph import whisper
+from localspec.formats.whisper import graphs as whisper
 from localspec.formats.whisper.weights import open_whisper
 
 TEXT = [3, 77, 5, 200, 9, 1000, 4, 8, 15, 16, 23, 42]
