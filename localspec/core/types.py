@@ -88,11 +88,15 @@ class Proposal(NamedTuple):
 
 
 class Company(NamedTuple):
-    """The other texts in a pass, their tokens, and the seconds for which it waited for them."""
+    """The other texts in a pass, their tokens, and the seconds for which it waited for them.
+
+    `drafts` are tokens of texts that draft for this one, whose seconds are worth nothing by themselves.
+    """
 
     texts: int = 0
     tokens: int = 0
     waited: float = 0.0
+    drafts: int = 0
 
 
 class Likelihood(NamedTuple):

@@ -17,9 +17,10 @@ from localspec.plugins import Option
 OTHER, SKIPPED = -1.0, -1.1  # scores of a token in place of another, and of one too many or too few; equal: 1
 OTHER_TIME = 0.25  # of a timestamp in place of another
 BEGINNING = 3.0  # score of an answer that has not begun: its beginning is that of the expected text
-ENOUGH = 2.0  # score from which there are guesses
+ENOUGH = 1.0  # score from which there are guesses: that of one equal token
 MOST = 8.0  # score of a long run: so many tokens that differ, and another place may be the right one
 RECENT = 12  # tokens of the answer by which the next one is judged
+DOUBT = 0.5  # score that is worth nothing
 PRIOR = (4.0, 5.0)  # accepted and judged before the first
 
 
@@ -58,7 +59,7 @@ class ExpectedDraft(ExpectingDrafter):
         self._follow(list(tokens[self._start :]))
         if (place := self._place()) is None:
             return
-        confidence, last = self._confidence(), self._answer[-1] if self._answer else UNKNOWN
+        confidence, last = self._confidence(place), self._answer[-1] if self._answer else UNKNOWN
         for at in range(place, len(self._expected)):
             last = self._shifted(at, last)
             if last == UNKNOWN:
@@ -100,6 +101,7 @@ class ExpectedDraft(ExpectingDrafter):
         best = int(scores.argmax())
         return best if scores[best] >= ENOUGH else None
 
-    def _confidence(self) -> float:
-        recent = self._hits[-RECENT:]
-        return (PRIOR[0] + sum(recent)) / (PRIOR[1] + len(recent))
+    def _confidence(self, place: int) -> float:
+        """Return the share of recent guesses that were right, less where few tokens tell the place."""
+        recent, score = self._hits[-RECENT:], float(self._scores[-1][place])
+        return (PRIOR[0] + sum(recent)) / (PRIOR[1] + len(recent)) * score / (score + DOUBT)

@@ -195,7 +195,8 @@ class Adaptive(DraftLengthPolicy):
         if not self._opening:
             self._drafting = self._drafting + 1 if last.drafted else 0
             if alike:
-                self._costs.learn_pass(last.drafted + 1, last.target_seconds, last.company.tokens)
+                beside = last.company.tokens + last.company.drafts
+                self._costs.learn_pass(last.drafted + 1, last.target_seconds, beside)
             self._settle(last, behind)
         for source in {one.source for one in last.proposals} & self._asked.keys():
             worth, better = self._asked[source]
@@ -214,7 +215,7 @@ class Adaptive(DraftLengthPolicy):
             return False
         new = 1.0 if self._opening else NEW
         self._others = (1 - new) * self._others[0] + new * texts, (1 - new) * self._others[1] + new * tokens
-        self._costs.share(round(self._others[1]))
+        self._costs.share(round(self._others[1]) + company.drafts)
         return True
 
     def _learn_draft(self, last: Step, behind: Mapping[str, int]) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from localspec.core.contracts import Drafter, Read, Session
 from localspec.core.sampler import Sampling
-from localspec.core.types import UNKNOWN
+from localspec.core.types import UNKNOWN, Company
 from localspec.speech.types import RATE
 from localspec.speech.whisper.rules import SpeechSampler
 from localspec.speech.whisper.vocabulary import STEP
@@ -99,6 +99,7 @@ class JointSession(Session):
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return the logits [rows, vocab] of the last `rows` of them."""
+        self.company = Company(drafts=sum(not part.done for part in self._parts.parts))
         if not self._parts.growing:
             return self._session.forward(tokens, rows)
         found = self._parts.grow(Read(self._session, tokens, rows))
