@@ -21,9 +21,11 @@ from localspec.speech.whisper.vocabulary import TRANSCRIBE
 from localspec.speech.windows import windows
 
 if TYPE_CHECKING:
-    from localspec.core.contracts import Drafter
+    from localspec.core.contracts import Drafter, DraftLengthPolicy
 
-EXACT, NONE, ADAPTIVE = ("verifiers", "exact"), ("drafters", "none"), ("draft_length", "adaptive")
+EXACT, NONE = ("verifiers", "exact"), ("drafters", "none")
+QUICK = 0.01  # seconds: a pass so short takes twice as long for 12 tokens, and most drafts are short
+SHORT, LONG = "adaptive:max_tokens=3", "adaptive:max_tokens=15"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Transcriber:
         self.language: str | None = None
         self.stats = SpeechStats()
         self._none: Drafter = plugins.parse(*NONE).make(self.model.cursor)
-        self._policy = plugins.parse(*ADAPTIVE).make()
+        self._policy: DraftLengthPolicy | None = None
         self._decoder = WindowDecoder(
             self.model.cursor, self.model.tokenizer, self.model.tokens, plugins.parse(*EXACT).make()
         )
@@ -125,12 +127,13 @@ class Transcriber:
         earlier = self._before[-(MOST_TOKENS - 1) :] if request.previous_text else []
         prompt = model.tokens.prompt(self.language, request.task, earlier)
         listened = perf_counter()
-        heard = Heard(window, cuts(window.samples), states, prompt, self.language, request.task)
+        starts = cuts(window.samples) if self.drafting.sources else [0.0]
+        heard = Heard(window, starts, states, prompt, self.language, request.task)
         found = self.drafting.drafter(heard, remaining)
         drafter, drafting = found or (self._none, None)
         drafted = perf_counter()
         self._decoder.target = model.cursor
-        decoded = self._decoder.decode(prompt, drafter, self._policy, nobody)
+        decoded = self._decoder.decode(prompt, drafter, self._draft_length(), nobody)
         stats.decode_seconds += perf_counter() - drafted + listened - started
         stats.draft_seconds += drafted - listened
         stats.drafted_windows += found is not None
@@ -143,6 +146,13 @@ class Transcriber:
         self._before += [token for token in decoded.tokens if not model.tokens.is_time(token)]
         said = self._words(decoded, seconds, request) if request.words else []
         return segments(model.tokens, model.tokenizer, decoded, window, until, said), until
+
+    def _draft_length(self) -> DraftLengthPolicy:
+        """Return the policy: where a pass is short, a wide one takes far longer, so drafts are short too."""
+        if self._policy is None:
+            quick = self.model.pass_seconds < QUICK
+            self._policy = plugins.parse("draft_length", SHORT if quick else LONG).make()
+        return self._policy
 
     def _words(self, decoded: Decoded, seconds: float, request: Request) -> list[tuple[Word, int]]:
         prompt = self.model.tokens.prompt(self.language, request.task)

@@ -48,6 +48,15 @@ class Placement:
             found["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"
         return found
 
+    def encoder_settings(self, core: Any) -> dict[str, str]:
+        """Return the compile settings in which a speech model's encoder differs: it reads a lot at once.
+
+        On a processor with bfloat16 that is faster than int8 activations, and nearer to float32.
+        """
+        if self.on_card or "BF16" not in core.get_property(self.device, "OPTIMIZATION_CAPABILITIES"):
+            return {}
+        return {"INFERENCE_PRECISION_HINT": "bf16", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
     def cache(self, compiled: Any, element: Any, shape: list[int], old: Any = None, kept: int = 0) -> Any:
         """Return a cache tensor of `shape` with the first `kept` blocks of `old`.
 

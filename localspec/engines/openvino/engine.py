@@ -92,7 +92,8 @@ class OpenVino(Engine):
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
         self.vocab = int(self.parts[-1].output("logits").partial_shape[-1].get_length())
-        self.hearing = Hearing.of(core, model, self.device, settings, threads)
+        encoder = self.place.encoder_settings(core) if precision == "auto" else {}
+        self.hearing = Hearing.of(core, model, self.device, settings, encoder, threads)
 
     def _compile(
         self, core: Any, settings: dict[str, str], threads: int, exit: int, hidden: bool
@@ -273,7 +274,7 @@ class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
     """What was heard, and one text about it."""
 
     def __init__(self, engine: OpenVino, hearing: Hearing) -> None:
-        super().__init__(engine, engine.parts[0], Reader(engine, engine.parts[0], 1 + BESIDE))
+        super().__init__(engine, engine.parts[0], Reader(engine, engine.parts[0], 1 + BESIDE, steady=True))
         self._engine, self._hearing = engine, hearing
         self._heard: Heard = hearing.nothing()
         self._reader.keep(self._heard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
@@ -13,6 +14,8 @@ import numpy as np
 from localspec.engines.openvino.device_config import Placement
 from localspec.formats.graph.paged import ROWS
 
+WIDTHS = (2, 4, 8, 12, 16)  # tokens of short passes
+PATIENCE = 6  # passes that need fewer tokens until they have fewer
 FIRST_BLOCKS = 8  # blocks of a new KV cache; doubled when full
 
 
@@ -42,7 +45,8 @@ class Compiled(Protocol):
 class Reader:
     """A compiled graph or a part of one, and the blocks of the KV cache of up to `texts` texts."""
 
-    def __init__(self, engine: Compiled, compiled: Any, texts: int = 1) -> None:
+    def __init__(self, engine: Compiled, compiled: Any, texts: int = 1, *, steady: bool = False) -> None:
+        """Make an empty cache. A `steady` reader of a padding engine pads short passes to few widths."""
         import openvino as ov
 
         self._ov = ov
@@ -57,6 +61,7 @@ class Reader:
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
         self._tensors: dict[str, Any] = {}
         self._most = texts * -(-(engine.context + 1) // self.block)  # a token more, for padding
+        self._widths = Widths() if steady and engine.pads else None
         self._blocks = 0
         self._free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
 
@@ -68,23 +73,37 @@ class Reader:
         and computes a single row twice, because attention and products round otherwise for one than for
         several. The next pass overwrites the second token's keys, and its output is dropped.
         """
-        twice = [self._engine.pads and part.exact and part.size == 1 for part in parts]
-        sizes = [part.size + two for part, two in zip(parts, twice, strict=True)]
-        read = np.concatenate([np.full(part.size, 1 + two) for part, two in zip(parts, twice, strict=True)])
+        times = [np.ones(part.size, np.int64) for part in parts]  # that each token is read
+        for part, own in zip(parts, times, strict=True):
+            own[-1] += self._engine.pads and part.exact and part.size == 1
+        width = self._padded(parts, times)
+        read = np.concatenate(times)
         places = np.cumsum(read) - read  # of the tokens in the pass
         wanted = None if rows is None else places[np.array(rows, int)]
         if wanted is not None:
-            least = 2 if self._engine.pads else 0
+            least = (width or 2) if self._engine.pads else 0
             inputs[ROWS] = np.resize(wanted, max(len(wanted), least)).astype(np.int32)
-        if any(twice):
+        if len(read) < read.sum():
             inputs = {
                 name: array if name == ROWS else np.repeat(array, read, 0) for name, array in inputs.items()
             }
+        sizes = [int(own.sum()) for own in times]
         self._infer([part._replace(size=size) for part, size in zip(parts, sizes, strict=True)], inputs)
         output = self.output(0)
         if wanted is not None:
             return output[: len(wanted)]
-        return output[places] if any(twice) else output
+        return output[places] if len(read) < read.sum() else output
+
+    def _padded(self, parts: Sequence[Part], times: Sequence[Any]) -> int:
+        """Read the first part's last token more often, up to a steady width; return that, 0 without one."""
+        if self._widths is None:
+            return 0
+        total, own = sum(int(one.sum()) for one in times), int(times[0].sum())
+        width = self._widths.of(total)
+        if width and parts[0].exact and parts[0].at + own + width - total <= self._engine.context:
+            times[0][-1] += width - total
+            return width
+        return 0
 
     def _infer(self, parts: Sequence[Part], inputs: dict[str, Any]) -> None:
         starts, ends = [part.at for part in parts], [part.at + part.size for part in parts]
@@ -105,6 +124,8 @@ class Reader:
         """Set inputs that are the same in all passes to come, as tensors that the caller keeps."""
         for name, tensor in inputs.items():
             self._request.set_tensor(name, tensor)
+        if self._widths is not None:
+            self._widths = Widths()
 
     def output(self, number: int) -> Any:
         """Return an output of the last pass, a view until the next one."""
@@ -163,6 +184,26 @@ class Reader:
         for block in range(old, blocks):
             heapq.heappush(self._free, block)
         self._blocks = blocks
+
+
+class Widths:
+    """Chooses the tokens of short passes so that they seldom change: OpenVINO prepares each layer anew then.
+
+    That costs more than a few tokens that nobody needs (docs/performance.md).
+    """
+
+    def __init__(self) -> None:
+        self._last, self._recent = WIDTHS[0], deque[int](maxlen=PATIENCE)
+
+    def of(self, tokens: int) -> int:
+        """Return the width of a pass that needs so many tokens, 0 if it is no short one."""
+        if tokens > WIDTHS[-1]:
+            return 0
+        self._recent.append(tokens)
+        needed, most = (next(w for w in WIDTHS if w >= n) for n in (tokens, max(self._recent)))
+        if needed > self._last or (len(self._recent) == PATIENCE and most < self._last):
+            self._last = most
+        return self._last
 
 
 def _begins(counts: Sequence[int]) -> Any:

@@ -298,27 +298,25 @@ def write(
         raise BrokenModel(what, "Download it again") from error
 
 
-def queries(model: Any, layers: int) -> Any:
-    """Return the decoder's graph with the queries to what was heard as its outputs, instead of logits.
+def attention(model: Any) -> Any:
+    """Return the decoder's graph with the weights of its attention to what was heard, instead of logits.
 
-    They are [1, heads, tokens, head width] for each of its layers, named by `query_name`.
+    They are [1, heads, tokens, frames] for each of its layers, named by `attention_name`.
     """
     import openvino as ov
     from openvino import opset13 as ops
 
-    found: dict[int, Node] = {}
-    for node in model.get_ops():
-        if node.get_type_name() != "MatMul":
-            continue
-        source = node.input_value(1).get_node()
-        name = source.get_friendly_name()
-        if source.get_type_name() == "Parameter" and name.endswith(".key"):
-            layer = int(name.split(".")[1])
-            found[layer] = node.input_value(0).get_node()
-    results = [ops.result(_named(found[layer], query_name(layer))) for layer in range(layers)]
-    return ov.Model(results, model.get_sinks(), model.get_parameters(), "whisper_queries")
+    results = []
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "MatMul":
+            name = node.input_value(1).get_node().get_friendly_name()
+            if name.startswith("cross.") and name.endswith(".key"):
+                (reader,) = node.output(0).get_target_inputs()
+                weights = _named(reader.get_node(), attention_name(int(name.split(".")[1])))
+                results.append(ops.result(weights))
+    return ov.Model(results, model.get_sinks(), model.get_parameters(), "whisper_attention")
 
 
-def query_name(layer: int) -> str:
-    """Return the name of a decoder layer's queries to what was heard."""
-    return f"queries.{layer}"
+def attention_name(layer: int) -> str:
+    """Return the name of the weights of a decoder layer's attention to what was heard."""
+    return f"attention.{layer}"

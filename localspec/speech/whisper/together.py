@@ -44,11 +44,12 @@ def cuts(samples: NDArray[np.float32]) -> list[float]:
     count = min(MOST_PARTS, round(seconds / PART))
     if count < 2:
         return [0.0]
-    loudness = np.convolve(np.abs(samples), np.ones(QUIET, np.float32) / QUIET, "same")
+    sums = np.cumsum(np.abs(samples), dtype=np.float64)
+    loudness = sums[QUIET:] - sums[:-QUIET]  # of the samples behind each place
     found, part = [0.0], seconds / count
     for number in range(1, count):
         first, last = (round((number + side) * part * RATE) for side in (-AROUND, AROUND))
-        found.append((first + int(loudness[first:last].argmin())) / RATE)
+        found.append((first + int(loudness[first:last].argmin()) + QUIET // 2) / RATE)
     return found
 
 
