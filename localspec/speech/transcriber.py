@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from localspec import plugins
 from localspec.speech.audio import blocks, duration
 from localspec.speech.types import RATE, Segment, Window, Word
+from localspec.speech.voice import VoiceDetector
 from localspec.speech.whisper.alignment import words
 from localspec.speech.whisper.decoding import MOST_TOKENS, Decoded, WindowDecoder
 from localspec.speech.whisper.drafting import Drafting
 from localspec.speech.whisper.drafts import Heard
 from localspec.speech.whisper.segments import segments, unread
-from localspec.speech.whisper.together import cuts
+from localspec.speech.whisper.together import MOST_PARTS, cuts
 from localspec.speech.whisper.vocabulary import TRANSCRIBE
 from localspec.speech.windows import windows
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from localspec.core.contracts import Drafter, DraftLengthPolicy
 
 EXACT, NONE = ("verifiers", "exact"), ("drafters", "none")
-QUICK = 0.01  # seconds: a pass so short takes twice as long for 12 tokens, and most drafts are short
-SHORT, LONG = "adaptive:max_tokens=3", "adaptive:max_tokens=15"
+# A pass of a small model takes twice as long for 12 tokens as for one, and one of a large model hardly longer.
+QUICK = 0.01  # seconds of a pass up to which a model is small
+SMALL, LARGE = ("adaptive:max_tokens=3", 4), ("adaptive:max_tokens=15", MOST_PARTS)  # draft length, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Transcriber:
             self.model.cursor, self.model.tokenizer, self.model.tokens, plugins.parse(*EXACT).make()
         )
         self._before: list[int] = []
+        self._voices: VoiceDetector | None = None
 
     def transcribe(
         self,
@@ -102,7 +105,9 @@ class Transcriber:
         self.language, self.stats, self._before = request.language, SpeechStats(), []
         self.drafting.notes = self.stats.notes
         started, whole = perf_counter(), duration(path) or 0.0
-        for window in windows(blocks(path)):
+        self._voices = self._voices or VoiceDetector()
+        self._voices.forget()
+        for window in windows(blocks(path), self._voices):
             until: float | None = 0.0
             while until is not None:
                 window = Window(window.start + until, window.samples[round(until * RATE) :])
@@ -127,13 +132,14 @@ class Transcriber:
         earlier = self._before[-(MOST_TOKENS - 1) :] if request.previous_text else []
         prompt = model.tokens.prompt(self.language, request.task, earlier)
         listened = perf_counter()
-        starts = cuts(window.samples) if self.drafting.sources else [0.0]
+        policy, most = self._draft_length()
+        starts = cuts(window.samples, most) if self.drafting.sources else [0.0]
         heard = Heard(window, starts, states, prompt, self.language, request.task)
         found = self.drafting.drafter(heard, remaining)
         drafter, drafting = found or (self._none, None)
         drafted = perf_counter()
         self._decoder.target = model.cursor
-        decoded = self._decoder.decode(prompt, drafter, self._draft_length(), nobody)
+        decoded = self._decoder.decode(prompt, drafter, policy, nobody)
         stats.decode_seconds += perf_counter() - drafted + listened - started
         stats.draft_seconds += drafted - listened
         stats.drafted_windows += found is not None
@@ -147,12 +153,12 @@ class Transcriber:
         said = self._words(decoded, seconds, request) if request.words else []
         return segments(model.tokens, model.tokenizer, decoded, window, until, said), until
 
-    def _draft_length(self) -> DraftLengthPolicy:
-        """Return the policy: where a pass is short, a wide one takes far longer, so drafts are short too."""
+    def _draft_length(self) -> tuple[DraftLengthPolicy, int]:
+        """Return the policy, and the number of parts that are written at the same time."""
+        policy, most = SMALL if self.model.pass_seconds < QUICK else LARGE
         if self._policy is None:
-            quick = self.model.pass_seconds < QUICK
-            self._policy = plugins.parse("draft_length", SHORT if quick else LONG).make()
-        return self._policy
+            self._policy = plugins.parse("draft_length", policy).make()
+        return self._policy, most
 
     def _words(self, decoded: Decoded, seconds: float, request: Request) -> list[tuple[Word, int]]:
         prompt = self.model.tokens.prompt(self.language, request.task)

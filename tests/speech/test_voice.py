@@ -31,6 +31,8 @@ def test_a_stream_is_heard_the_same_in_pieces(voice: NDArray[np.float32]) -> Non
 
 
 class Loud:
+    def reset(self) -> None: ...
+
     def process_samples(self, samples: list[float]) -> float:
         assert len(samples) == FRAME
         return max(samples)

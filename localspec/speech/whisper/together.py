@@ -38,10 +38,10 @@ MET = 6  # tokens of the next part's beginning that end a part
 OVER = 8  # tokens per second that both parts may have said
 
 
-def cuts(samples: NDArray[np.float32]) -> list[float]:
-    """Return the times at which the parts of a window begin: its start, and quiet places."""
+def cuts(samples: NDArray[np.float32], most: int = MOST_PARTS) -> list[float]:
+    """Return the times at which at most so many parts of a window begin: its start, and quiet places."""
     seconds = len(samples) / RATE
-    count = min(MOST_PARTS, round(seconds / PART))
+    count = min(most, round(seconds / PART))
     if count < 2:
         return [0.0]
     sums = np.cumsum(np.abs(samples), dtype=np.float64)
