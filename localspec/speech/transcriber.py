@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from localspec.core.contracts import Drafter, DraftLengthPolicy
 
 EXACT, NONE = ("verifiers", "exact"), ("drafters", "none")
-# A pass of a small model takes twice as long for 12 tokens as for one, and one of a large model hardly longer.
+# A pass over 12 tokens takes a small model twice as long as one over a single one, a large model as long.
 QUICK = 0.01  # seconds of a pass up to which a model is small
 SMALL, LARGE = ("adaptive:max_tokens=3", 4), ("adaptive:max_tokens=15", MOST_PARTS)  # draft length, parts
 

@@ -19,7 +19,7 @@ BACKENDS = ("own", "pyannote")
 MOST_SPEAKERS = 99
 
 PANELS = {
-    options.MODEL: ("model", "language", "task"),
+    options.MODEL: ("model", "language", "task", "previous_text"),
     options.DRAFT: ("draft",),
     "Speakers": ("diarize", "speakers", "diarization"),
     options.MACHINE: ("threads",),
@@ -50,10 +50,13 @@ class TranscribeOptions:
     task: Annotated[str, typer.Option(help="transcribe, or translate into English.", metavar="NAME")] = (
         "transcribe"
     )
+    previous_text: Annotated[
+        bool, typer.Option("--previous-text", help="Let each window know the text before it.")
+    ] = False
     draft: Annotated[
         str,
         typer.Option(
-            help="auto, off, or a smaller model of speech.",
+            help="auto, off, self, or a smaller speech model.",
             autocompletion=completion.speech_drafts,
             metavar="MODEL",
         ),
@@ -129,6 +132,7 @@ class TranscribeOptions:
             "language": language,
             "task": self.task,
             "words": self.words,
+            "previous_text": self.previous_text,
             "format": self.written_format,
         }
         if self.written_format == "json":

@@ -66,7 +66,7 @@ def run(given: TranscribeOptions, jobs: Sequence[Job]) -> int:
         return 0
     lengths = [job.seconds(strict=len(jobs) == 1) for job in wanted]
     with Terminal() as progress:
-        request = Request(language, given.task, given.words)
+        request = Request(language, given.task, given.words, given.previous_text)
         speakers = load_speakers(given, library, progress) if given.diarize else None
         transcriber = load(given, model, request, library, progress)
         session = Session(given, transcriber, request, model, progress, speakers, len(jobs) > 1)

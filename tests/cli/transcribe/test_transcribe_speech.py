@@ -50,21 +50,25 @@ def test_what_is_said(speech: Localspec, model: str) -> None:
     assert words(found.out) == words(SAID)
 
 
-def test_a_draft_changes_nothing(speech: Localspec) -> None:
+@pytest.mark.parametrize("draft", ["self", TINY, "auto"])
+def test_a_draft_changes_nothing(speech: Localspec, draft: str) -> None:
     """The same tokens, and the same text in each format."""
     files = [str(CLIP)] * 3
     plain, drafted = (
         [
             json.loads(line)
             for line in speech.run(
-                "transcribe", *files, "--model", BASE, "--draft", draft, "--json", "--timestamps", "word"
+                "transcribe", *files, "--model", BASE, "--draft", name, "--json", "--timestamps", "word"
             ).out.splitlines()
         ]
-        for draft in ("off", TINY)
+        for name in ("off", draft)
     )
     assert [each["segments"] for each in plain] == [each["segments"] for each in drafted]
     assert plain[0]["language"] == "en"
     assert all(each["draft"] is None for each in plain)
+    if draft == "self":
+        assert all(each["draft"] == "self" for each in drafted)
+        assert all(each["stats"]["passes"] < each["stats"]["tokens"] for each in drafted)
 
 
 def test_times_of_words_are_in_order(speech: Localspec) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,15 @@ from localspec.errors import BrokenModel
 from localspec.formats.files import read_json
 from localspec.formats.whisper import graphs as whisper
 from localspec.formats.whisper.weights import open_whisper
+from localspec.library import Silent
 
 TEXT = [3, 77, 5, 200, 9, 1000, 4, 8, 15, 16, 23, 42]
 FEATURES = np.random.default_rng(1).normal(size=(80, 200)).astype(np.float32)
 
 
-class Silent:
-    """Progress that nobody sees."""
-
-    def step(self, title: str, total: int | None = None, unit: str = "") -> Any:
-        return nullcontext()
-
-    def advance(self, count: int = 1) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("speech")
-    tiny_whisper.ctranslate2_folder(folder / "ct2")
-    return tiny_whisper.huggingface_folder(folder / "ct2", folder / "hf")
-
-
-@pytest.fixture(scope="module")
-def session(source: Path, tmp_path_factory: pytest.TempPathFactory) -> SpeechSession:
-    into = tmp_path_factory.mktemp("graphs")
-    whisper.write(open_whisper(source), read_json(source / "config.json"), into, Silent())
-    found = OpenVino(into).session()
+@pytest.fixture
+def session(folder: Path) -> SpeechSession:
+    found = OpenVino(folder).session()
     assert isinstance(found, SpeechSession)
     return found
 
