@@ -48,7 +48,7 @@ class ExpectedDraft(ExpectingDrafter):
         self._times = (self._expected >= self._first_time) & (self._first_time > 0)
         self._answer: list[int] = []
         scores = np.zeros(len(answer) + 1)
-        scores[0] = BEGINNING
+        scores[0] = 0.0 if list(answer[:1]) == [UNKNOWN] else BEGINNING
         self._scores = [scores]  # of each place, after each token of the answer
         self._hits: list[bool] = []  # whether the token after each place was the expected one
 

@@ -55,7 +55,8 @@ def test_guesses_follow_the_place_that_the_answer_has_reached(
 def test_an_answer_may_begin_anywhere_in_a_text_whose_beginning_is_not_known() -> None:
     drafter = expecting([UNKNOWN, *range(10, 20)])
     assert guesses(drafter, []) == []
-    assert guesses(drafter, [50, 51, 14]) == []
+    assert guesses(drafter, [50, 51]) == []
+    assert guesses(drafter, [50, 51, 14]) == [15, 16, 17, 18]
     assert guesses(drafter, [50, 51, 14, 15]) == [16, 17, 18, 19]
 
 
@@ -92,7 +93,7 @@ def test_confidence_falls_where_the_answer_left_the_expected_text() -> None:
     sure = next(drafter.propose([*PROMPT, *range(10, 20)], SAMPLER)).confidence
     answer = [10, 11, 12, 13, 14, 15, 90, 17, 91, 19, 92, 21, 93]
     unsure = next(drafter.propose([*PROMPT, *answer], SAMPLER)).confidence
-    assert unsure < 0.75 < 0.9 < sure <= 1
+    assert unsure < 0.7 < 0.85 < sure <= 1
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.lists(st.integers(0, 5), max_size=20))
