@@ -69,10 +69,7 @@ class SpeechSampler(Sampler):
     def choose(self, row: Row, before: Tokens) -> int:
         """Return the target's token after `before`, and keep its log-probability."""
         adjusted = self.adjusted(row, before)
-        if self.sampling.greedy:
-            token = int(adjusted.argmax())
-        else:
-            token = self.coupled_draw(self._distribution(adjusted), len(before))
+        token = super().choose(adjusted, before)
         if self._tells:
             highest = adjusted.max()
             total = float(highest) + float(np.log(np.exp(adjusted - highest).sum()))

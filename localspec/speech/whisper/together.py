@@ -101,7 +101,7 @@ class JointSession(Session):
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return the logits [rows, vocab] of the last `rows` of them."""
         self.company = Company(drafts=sum(not part.done for part in self._parts.parts))
-        if not self._parts.growing:
+        if not tokens or not self._parts.growing:
             return self._session.forward(tokens, rows)
         found = self._parts.grow(Read(self._session, tokens, rows))
         assert found is not None

@@ -55,7 +55,7 @@ class Worth:
         tokens = sum(len(step.tokens) for step in steps)
         spent = sum(step.target_seconds + step.draft_seconds for step in steps)
         self.seconds += spent
-        alone = [step.target_seconds for step in steps[1:] if not step.drafted]
+        alone = [step.target_seconds for step in steps[1:] if not step.drafted and not step.company.drafts]
         if alone:
             self.plain = _mixed(self.plain, median(alone))
         self.rate = _mixed(self.rate, tokens / max(window, 1.0))
