@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
+from tensors import write_safetensors
 
 from localspec.formats.graph.weights import HF_NAMES
 
@@ -188,14 +188,8 @@ def write_gguf(tiny: Tiny, path: Path, **metadata: Any) -> Path:
 
 def write_folder(tiny: Tiny, folder: Path, **config: Any) -> Path:
     """Write the model as Hugging Face stores it."""
-    header, data = {}, b""
-    for name, values in tiny.values.items():
-        content = values.astype("<f4").tobytes()
-        place = [len(data), len(data) + len(content)]
-        header[theirs(name)] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": place}
-        data += content
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    named = {theirs(name): values.astype(np.float32) for name, values in tiny.values.items()}
+    write_safetensors(folder / "model.safetensors", named)
     shape = {
         "model_type": tiny.family,
         "num_hidden_layers": tiny.layers,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from tensors import write_safetensors
 
 Array = NDArray[Any]
 
@@ -159,9 +159,8 @@ def huggingface_folder(source: Path, into: Path) -> Path:
     marks = settings.tokenizer_marks(source / "tokenizer.json", tokens)
     config = settings.model_config(opened, marks)
     generation = settings.generation_config(source, marks, config["vocab_size"], CONTEXT)
-    save_file(
-        {name: np.ascontiguousarray(opened.stored(name)) for name in opened.names}, into / "model.safetensors"
-    )
+    stored = {name: opened.stored(name) for name in opened.names}
+    write_safetensors(into / "model.safetensors", stored)
     for name, values in (
         ("config.json", config),
         ("generation_config.json", generation),
