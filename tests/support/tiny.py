@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
-from tensors import write_safetensors
 
 from localspec.formats.graph.weights import HF_NAMES
 
@@ -31,6 +32,7 @@ HALVES = {  # where the float16 numbers of a block lie: its scale and, where it 
     "Q5_K": (0, 2),
     "Q6_K": (208,),
 }
+STORED = {"float32": "F32", "float16": "F16"}  # in safetensors files
 K_SIZES = {"Q4_K": (4e-4, 3e-3), "Q5_K": (2e-4, 3e-3), "Q6_K": (5e-5, 0.0)}  # of scale and minimum
 
 
@@ -184,6 +186,22 @@ def write_gguf(tiny: Tiny, path: Path, **metadata: Any) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write tensors in float32 or float16."""
+    header, data = {}, b""
+    for name, values in tensors.items():
+        content = np.ascontiguousarray(values).tobytes()
+        place = [len(data), len(data) + len(content)]
+        header[name] = {
+            "dtype": STORED[values.dtype.name],
+            "shape": list(values.shape),
+            "data_offsets": place,
+        }
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def write_folder(tiny: Tiny, folder: Path, **config: Any) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tensors import write_safetensors
+from tiny import write_safetensors
 
 Array = NDArray[Any]
 
