@@ -47,7 +47,7 @@ class StoredModel:
 
     @property
     def kind(self) -> str:
-        """What it is a model of: text, speech or diarization."""
+        """The kind of model: text, speech or diarization."""
         return KINDS.get(self.manifest.architecture, "text")
 
     def files_in(self, format: str) -> Path | None:

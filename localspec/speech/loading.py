@@ -12,11 +12,11 @@ from localspec.runtime.choice import OFF, with_options
 from localspec.runtime.loading import LoadSpec, check_memory
 from localspec.speech.transcriber import Transcriber
 from localspec.speech.whisper.drafting import Drafting, DraftSource
-from localspec.speech.whisper.model import SpeechModel
+from localspec.speech.whisper.model import ENCODER, SpeechModel
 from localspec.speech.whisper.vocabulary import SpeechTokens
 
 AUTO, SELF, ENGINE = "auto", "self", "openvino"
-ENCODER, DECODER = "openvino_encoder_model.bin", "openvino_model.bin"
+DECODER = "openvino_model.bin"
 
 
 def load(

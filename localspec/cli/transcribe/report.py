@@ -1,4 +1,4 @@
-"""What is said about a transcript: its statistics, as a line and as values."""
+"""The statistics of a transcript, as a line and as values."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Session:
-    """What all files share; `failed` are the files that could not be transcribed."""
+    """The model and the options of all files; `failed` counts the files whose transcription failed."""
 
     given: TranscribeOptions
     transcriber: Transcriber

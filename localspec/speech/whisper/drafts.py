@@ -117,7 +117,7 @@ class ListeningDraft(SpeechDraft):
         return found[:-1]
 
 
-class SharedEars(SpeechDraft):
+class SharedEncoderDraft(SpeechDraft):
     """A draft with the target's own encoder, such as a distilled model: only its decoder runs."""
 
     def drafter(self, heard: Heard) -> tuple[Drafter, DraftSeconds]:
@@ -148,7 +148,7 @@ def draft_of(model: SpeechModel, target: SpeechModel) -> SpeechDraft:
     if model is target:
         return SelfDraft(model, target)
     same = model.tokens.same_text(target.tokens) and model.encoder_digest == target.encoder_digest
-    return SharedEars(model, target) if same else ListeningDraft(model, target)
+    return SharedEncoderDraft(model, target) if same else ListeningDraft(model, target)
 
 
 def _expected(target: SpeechModel) -> ExpectingDrafter:

@@ -14,14 +14,13 @@ import argparse
 import json
 import statistics
 from collections import defaultdict
-from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from localspec.library import Library
+from localspec.library import Library, Silent
 from localspec.speech.audio import blocks
 from localspec.speech.loading import load
 from localspec.speech.transcriber import Request, SpeechStats, Transcriber
@@ -29,17 +28,6 @@ from localspec.speech.types import Segment
 
 LONG = 40  # tokens of a window that has a lot to decode
 ALL = 1e6  # seconds for which a draft may pay: it is always loaded
-
-
-class Silent:
-    """Progress that nobody sees."""
-
-    def step(self, title: str, total: int | None = None, unit: str = "") -> Any:
-        return nullcontext()
-
-    def advance(self, count: int = 1) -> None: ...
-
-    def say(self, line: str) -> None: ...
 
 
 def transcribed(to: Transcriber, file: Path, language: str | None) -> tuple[list[Segment], SpeechStats]:

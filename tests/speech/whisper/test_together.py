@@ -13,7 +13,7 @@ from localspec.core.types import UNKNOWN, Logits
 from localspec.speech.types import RATE, Window
 from localspec.speech.whisper.decoding import WindowDecoder
 from localspec.speech.whisper.drafting import Drafting, DraftSource
-from localspec.speech.whisper.drafts import Heard, ListeningDraft, SelfDraft, SharedEars, draft_of
+from localspec.speech.whisper.drafts import Heard, ListeningDraft, SelfDraft, SharedEncoderDraft, draft_of
 from localspec.speech.whisper.model import SpeechModel
 from localspec.speech.whisper.together import MET, MOST_PARTS, Part, cuts, joined
 from localspec.speech.whisper.vocabulary import SpeechTokens
@@ -157,12 +157,12 @@ def test_other_models_with_their_ears_or_the_targets_write_the_same(model: Speec
     none, off = plugins.parse("drafters", "none"), plugins.parse("draft_length", "fixed:tokens=0")
     plain = decoder(model).attempt(own.prompt, none.make(model.cursor), off.make())
     policy = plugins.parse("draft_length", "fixed:tokens=4").make()
-    for draft in (ListeningDraft(other, model), SharedEars(other, model)):
+    for draft in (ListeningDraft(other, model), SharedEncoderDraft(other, model)):
         model.hear(own.states)
         drafter, _ = draft.drafter(own)
         found = decoder(model).attempt(own.prompt, drafter, policy)
         assert found.tokens == plain.tokens
-        if isinstance(draft, SharedEars):  # and the same weights: most guesses are right
+        if isinstance(draft, SharedEncoderDraft):  # and the same weights: most guesses are right
             assert len(found.steps) < len(plain.steps) / 2
 
 
@@ -171,7 +171,7 @@ def test_a_draft_has_the_targets_ears_if_its_encoder_is_the_same(model: SpeechMo
 
     other = SpeechModel(OpenVino(folder), folder, model.tokenizer)
     assert isinstance(draft_of(model, model), SelfDraft)
-    assert isinstance(draft_of(other, model), SharedEars)
+    assert isinstance(draft_of(other, model), SharedEncoderDraft)
     other.encoder_digest = "another"
     assert isinstance(draft_of(other, model), ListeningDraft)
 
