@@ -21,7 +21,7 @@ FLOORS = [  # docs/design.md has the same list
     {"output", "drafting"},
     {"plugins"},
     {"settings", "devices", "formats"},
-    {"library"},
+    {"library", "training"},
     {"state"},
     {"engines", "drafters", "draft_length", "verifiers", "decodings", "steps", "tool_formats"},
     {"runtime"},

@@ -15,9 +15,11 @@ from localspec.drafting.build_step import TargetText
 from localspec.drafting.time_limit import TimeLimit
 from localspec.formats.huggingface import loading, torch_devices
 from localspec.steps.heal import distil as distil_module
-from localspec.steps.heal import texts as texts_module
-from localspec.steps.heal.distil import TrainingPlan, acceptance, distil
-from localspec.steps.heal.texts import write_texts
+from localspec.steps.heal.distil import acceptance, distil
+from localspec.training import loop
+from localspec.training import texts as texts_module
+from localspec.training.loop import TrainingPlan
+from localspec.training.texts import write_texts
 
 pytestmark = pytest.mark.engines
 
@@ -123,7 +125,7 @@ def test_a_step_that_would_end_too_late_does_not_begin(
         return real(model, batch)
 
     limit = functools.partial(TimeLimit, clock=lambda: now[0])
-    monkeypatch.setattr(distil_module, "TimeLimit", limit)
+    monkeypatch.setattr(loop, "TimeLimit", limit)
     monkeypatch.setattr(distil_module, "_logits", slow)
     plan, listening = TrainingPlan(seconds=200, rate=1e-3, batch=8), Listening([])
     result = distil(teacher, learner(gguf), texts[8:], texts[:8], plan, tmp_path / "state.pt", listening)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from localspec.steps.heal.losses import end_to_end, overlap, top_cross_entropy
+from localspec.training.losses import end_to_end, overlap, top_cross_entropy
 
 pytestmark = pytest.mark.engines
 

@@ -18,7 +18,7 @@ from localspec.library import storage
 from localspec.plugins import Option
 
 if TYPE_CHECKING:
-    from localspec.steps.heal.distil import TrainingResult
+    from localspec.training.loop import TrainingResult
 
 TEXTS, CHECKPOINT = "heal-texts.jsonl", "heal.pt"
 WRITING = 0.3  # share of the minutes in which texts are written
@@ -112,7 +112,7 @@ class Heal(BuildStep):
 
     def _texts(self, teacher: Any) -> list[TargetText]:
         """Return texts of the target, from an interrupted build if it wrote some."""
-        from localspec.steps.heal.texts import write_texts
+        from localspec.training.texts import write_texts
 
         file = self._context.work_folder / TEXTS
         if file.is_file():
@@ -158,7 +158,8 @@ class Heal(BuildStep):
     def _distil(
         self, teacher: Any, draft: Any, texts: Sequence[TargetText], rank: int, seconds: float
     ) -> TrainingResult:
-        from localspec.steps.heal.distil import TrainingPlan, distil
+        from localspec.steps.heal.distil import distil
+        from localspec.training.loop import TrainingPlan
 
         plan = TrainingPlan(
             seconds=seconds,

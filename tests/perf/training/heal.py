@@ -1,6 +1,6 @@
 """Heal a pruned draft on a machine with a GPU but without OpenVINO, and print what it gained.
 
-    python tests/perf/heal.py TARGET.gguf SOURCE.gguf --keep 14 --minutes 15 --work DIR
+    python tests/perf/training/heal.py TARGET.gguf SOURCE.gguf --keep 14 --minutes 15 --work DIR
 
 DIR keeps the texts and the checkpoints, so a second call resumes. At the end it holds `healed.safetensors`,
 which a recipe elsewhere uses with `heal:trained=FILE` after a `prune` to the same layers.
@@ -25,8 +25,8 @@ from localspec.formats.huggingface import healed, loading, torch_devices
 from localspec.library import Manifest, StoredModel
 from localspec.library.importing import convert
 from localspec.steps.heal.step import TEXTS, Heal
-from localspec.steps.heal.texts import write_texts
 from localspec.steps.prune.layer_selection import angular_distances, block_influence, removal_candidates
+from localspec.training.texts import write_texts
 
 HELD_OUT, RANKING = 96, 8  # texts for evaluation, and of those for ranking the layers
 
@@ -79,7 +79,9 @@ def read(file: Path) -> list[TargetText]:
     return [TargetText(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]
 
 
-def write(context: HealingContext, seconds: float, max_texts: int, batch: int) -> None:
+def write(
+    context: HealingContext, seconds: float, max_texts: int, batch: int, held_out: int = HELD_OUT
+) -> None:
     """Write texts for training, and some that are held out."""
     place = torch_devices.find_device("auto")[1]
     teacher = loading.load(context.weights("target"), place, torch_devices.natural_dtype(place))
@@ -90,9 +92,9 @@ def write(context: HealingContext, seconds: float, max_texts: int, batch: int) -
     ):
         texts += some
         context.say(f"{len(texts):,} texts, {sum(len(text.answer) for text in texts):,} tokens")
-    held = texts[:HELD_OUT]
+    held = texts[:held_out]
     prompts = {tuple(text.prompt) for text in held}
-    learned = [text for text in texts[HELD_OUT:] if tuple(text.prompt) not in prompts]
+    learned = [text for text in texts[held_out:] if tuple(text.prompt) not in prompts]
     for name, some in (("held-out.jsonl", held), (TEXTS, learned)):
         (context.work_folder / name).write_text("".join(json.dumps(text) + "\n" for text in some), "utf-8")
 

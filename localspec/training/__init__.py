@@ -1,0 +1,1 @@
+"""Training of drafts: texts that a model writes, losses, and the loop with checkpoints."""
