@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localspec.core.types import Candidate, Company, Guess, Logits, Step, Tokens, Verdict
 
 if TYPE_CHECKING:
@@ -67,6 +70,36 @@ class HiddenStates(Session):
     @abstractmethod
     def hidden(self) -> Logits:
         """Return the last hidden states [tokens, width] of the text, a view valid until the next call."""
+
+
+class LayerStates(Session):
+    """A session that exposes the hidden states after some of its layers. An optional extra, asked by type."""
+
+    @abstractmethod
+    def states(self) -> Logits:
+        """Return the hidden states [tokens, layers * width] of the text, a view valid until the next call."""
+
+
+class HeadSession(Session):
+    """A text that a head reads: each token with the state of its target before it, or with its own.
+
+    `tokens` [n], ascending, are those of the target that its logits [rows, n] are about. An optional extra,
+    asked for by type.
+    """
+
+    tokens: NDArray[np.int64]
+
+    @abstractmethod
+    def fuse(self, states: Logits) -> Logits:
+        """Return what stands for the target's `states` [tokens, layers * width], [tokens, width]."""
+
+    @abstractmethod
+    def lead(self, states: Logits) -> None:
+        """Let `states` [tokens, width] be those with which the next call of `forward` reads its tokens."""
+
+    @abstractmethod
+    def own(self) -> Logits:
+        """Return the head's own states [rows, width] of the last pass, a view valid until the next one."""
 
 
 class SpeechSession(Session):
@@ -181,12 +214,13 @@ class DraftModel(NamedTuple):
 
     `vocab` is the width of the target's logits, which may be padded differently from the draft's.
     `translation` maps tokens between two vocabularies (formats/tokenizer/token_bytes.py), None for a draft
-    with the target's own.
+    with the target's own. `head` tells that the sessions of the engine are HeadSessions.
     """
 
     engine: Engine
     vocab: int | None = None
     translation: Any = None
+    head: bool = False
 
 
 class Drafter(ABC):
@@ -195,12 +229,14 @@ class Drafter(ABC):
     A drafter is made as `Drafter(target, **options)` with the target's cursor; one with an option `name` runs
     the model of that name and is made as `Drafter(target, draft_model, **options)`. `translates` tells
     whether it is given a translation: never, always, or only for a draft model with another vocabulary.
+    `kinds` are the kinds of model that it runs: models of text, and heads, which read the target's states.
 
     For each answer the loop calls `begin` once, then `propose` and `observe` in turns, and `end` once, also
     after an interrupt or an error.
     """
 
     translates: ClassVar[Literal["never", "if needed", "always"]] = "never"
+    kinds: ClassVar[tuple[str, ...]] = ("text",)
 
     @classmethod
     def needs(cls, **options: Any) -> dict[str, Any]:

@@ -123,8 +123,13 @@ class Sampler:
             return token if self.allows(token, before) else int(self._allowed_only(row, before).argmax())
         return self.coupled_draw(self.distribution(row, before), len(before))
 
-    def guess(self, row: Row, before: Tokens) -> Guess:
-        """Return a draft model's guess of the token after `before`, from its logits `row` [vocab]."""
+    def guess(self, row: Row, before: Tokens, tokens: NDArray[np.int64] | None = None) -> Guess:
+        """Return a draft model's guess of the token after `before`, from its logits `row` [vocab].
+
+        Given `tokens` [n], ascending, the row [n] is about these alone.
+        """
+        if tokens is not None:
+            return self._guess_of(row, before, tokens)
         adjusted = self.adjusted(row, before)
         if self.sampling.greedy or self.constrained:
             token = int(adjusted.argmax())
@@ -133,6 +138,20 @@ class Sampler:
             if self.sampling.greedy:
                 return Guess(token, None, 1.0 / _partition(adjusted, adjusted[token]))
         draft = self._distribution(adjusted)
+        token = self.coupled_draw(draft, len(before)) if self.coupled else self.draw(draft)
+        return Guess(token, draft, draft.of(token))
+
+    def _guess_of(self, row: Row, before: Tokens, tokens: NDArray[np.int64]) -> Guess:
+        """Return the guess from a row about `tokens`; only what changes logits by token needs a wider row."""
+        if self.constrained or self.sampling.penalized or self.sampling.logit_bias:
+            wide = np.full(tokens[-1] + 1, -np.inf, np.float32)
+            wide[tokens] = row
+            return self.guess(wide, before)
+        if self.sampling.greedy:
+            best = int(row.argmax())
+            return Guess(int(tokens[best]), None, 1.0 / _partition(row, row[best]))
+        draft = self._distribution(row)
+        draft = draft._replace(tokens=tokens[draft.tokens])
         token = self.coupled_draw(draft, len(before)) if self.coupled else self.draw(draft)
         return Guess(token, draft, draft.of(token))
 

@@ -84,21 +84,29 @@ FIRST_CAPACITY = 256  # tokens; doubled when full
 
 
 class HiddenStateBuffer:
-    """Hidden states of the tokens of one text, in a buffer that grows by doubling."""
+    """Hidden states of the tokens of one text, in a buffer that grows by doubling.
 
-    def __init__(self) -> None:
-        self._kept: Logits = np.empty((0, 0), np.float32)
+    `halved` ones are kept in float16, the few numbers beyond its range as the nearest in it.
+    """
+
+    def __init__(self, *, halved: bool = False) -> None:
+        self._kind = np.float16 if halved else np.float32
+        self._most = np.finfo(self._kind).max
+        self._kept: Any = np.empty((0, 0), self._kind)
 
     def put(self, at: int, new: Logits) -> None:
         """Write `new` [tokens, width] from position `at` on."""
         end = at + len(new)
         if end > len(self._kept):
-            grown = np.empty((max(end, 2 * len(self._kept), FIRST_CAPACITY), new.shape[1]), np.float32)
+            grown = np.empty((max(end, 2 * len(self._kept), FIRST_CAPACITY), new.shape[1]), self._kind)
             if at:
                 grown[:at] = self._kept[:at]
             self._kept = grown
+        if self._kind is np.float16:
+            new = new.clip(-self._most, self._most)
         self._kept[at:end] = new
 
     def first(self, length: int) -> Logits:
         """Return a view [length, width] of the states of the first `length` tokens."""
-        return self._kept[:length]
+        kept: Logits = self._kept[:length]
+        return kept

@@ -6,14 +6,16 @@ one node, and the last such node before an attention is the input of its layer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from localspec.errors import UnsupportedModel, no_such_layer
+from localspec.errors import BadValue, UnsupportedModel, no_such_layer
 from localspec.formats.files import read_json
 from localspec.formats.gguf.file import GgufFile
 
 ATTENTION = ("PagedAttentionExtension", "ScaledDotProductAttention")
+STATES = "states"  # output: the residual stream after some layers
 HIDDEN = "hidden"  # input: the hidden states that go from part to part, float32 [tokens, 1, width]
 
 
@@ -31,6 +33,32 @@ def check(model: Path, layer: int) -> None:
         layers = (inner if isinstance(inner, dict) else values).get("num_hidden_layers")
     if type(layers) is int and layer >= layers:
         raise no_such_layer(layer, layers)
+
+
+def taps_of(text: str) -> tuple[int, ...]:
+    """Return the layers that a text such as "2-14-25" lists; raises BadValue unless they ascend from 1."""
+    try:
+        taps = tuple(int(part) for part in text.split("-"))
+    except ValueError:
+        taps = ()
+    if not taps or taps[0] < 1 or sorted(set(taps)) != list(taps):
+        raise BadValue(f"`taps` is `{text}`", "It takes ascending numbers of layers, such as `2-14-25`")
+    return taps
+
+
+def expose(model: Any, taps: Sequence[int]) -> None:
+    """Add an output STATES: the residual stream after each of `taps` layers, float32 [..., layers * width].
+
+    Raises BadValue if there is no such layer, UnsupportedModel if layers cannot be told apart.
+    """
+    from openvino import opset13 as ops
+
+    stream = residual(model)
+    if taps[-1] >= len(stream):
+        raise BadValue(f"`taps` has layer {taps[-1]}: the model has {len(stream) - 1} layers")
+    states = ops.concat([ops.convert(stream[tap], "f32") for tap in taps], -1)
+    states.output(0).set_names({STATES})
+    model.add_results([ops.result(states)])
 
 
 class Parts(NamedTuple):

@@ -6,22 +6,26 @@ tokens after any number of cached ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from localspec.errors import BrokenModel, UnsupportedModel
+from localspec.formats.graph import layer_split
 
 ROWS = "logit_rows"  # input: the tokens of a pass that get logits, int32 [rows]
 
 
-def read_paged(graph: Path, *, hidden: bool = False) -> Any:
+def read_paged(graph: Path, *, hidden: bool = False, taps: Sequence[int] = ()) -> Any:
     """Return the openvino.Model of `graph` over a paged cache, with an input ROWS before its head.
 
     With `hidden` it has a second output: all tokens' hidden states before the head, [tokens, 1, width] in
-    float32. Raises BrokenModel for files that cannot be read, UnsupportedModel for a graph without attention
-    state.
+    float32; with `taps` it has the residual stream after these layers. Raises BrokenModel for files that
+    cannot be read, UnsupportedModel for a graph without attention state.
     """
     model = read_all_rows(graph)
+    if taps:
+        layer_split.expose(model, taps)
     gather_rows(model, hidden=hidden)
     return model
 

@@ -131,7 +131,7 @@ def _trimmed(output: Any, vocab: int, tokens: NDArray[np.int64]) -> Any:
         weights = node.input_value(1)
         if not flags["transpose_b"] or weights.get_partial_shape()[0].get_length() != vocab:
             raise UnsupportedModel("The head of this model has no row for each token", "Keep all tokens")
-        rows = _copied(weights, lambda constant: _rows(constant, vocab, tokens))
+        rows = copied(weights, lambda constant: _rows(constant, vocab, tokens))
         return ops.matmul(node.input_value(0), rows, flags["transpose_a"], True)
     if kind == "Constant":
         return _columns(node, vocab, tokens)
@@ -141,12 +141,12 @@ def _trimmed(output: Any, vocab: int, tokens: NDArray[np.int64]) -> Any:
     raise UnsupportedModel(f"The head of this model ends in `{kind}`", "Keep all tokens")
 
 
-def _copied(output: Any, change: Callable[[Any], Any]) -> Any:
+def copied(output: Any, change: Callable[[Any], Any]) -> Any:
     """Return a copy of the weights behind `output`, each constant replaced by `change` of it."""
     node = output.get_node()
     if node.get_type_name() == "Constant":
         return change(node)
-    return _like(node, [_copied(port.get_source_output(), change) for port in node.inputs()])
+    return _like(node, [copied(port.get_source_output(), change) for port in node.inputs()])
 
 
 def _like(node: Any, inputs: list[Any]) -> Any:
