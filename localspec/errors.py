@@ -75,9 +75,11 @@ def no_such_layer(layer: int, layers: int) -> BadValue:
     )
 
 
-def not_together(one: str, other: str) -> BadValue:
-    """Return the error for two options of an engine that exclude each other."""
-    return BadValue(f"`{one}` and `{other}` exclude each other", "Leave one of them out")
+def one_of(**options: object) -> None:
+    """Raise BadValue if more than one of an engine's `options` is set: they exclude each other."""
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1:
+        raise BadValue(f"`{given[0]}` and `{given[1]}` exclude each other", "Leave one of them out")
 
 
 class MissingExtra(LocalspecError):

@@ -21,7 +21,7 @@ from localspec.plugins import REQUIRED, Part
 BLOCK_SIZES = (1, 8, 0)
 WIDTH = 6  # few words: copied guesses often stand
 TARGETS = {block_size: Toy(vocab_size=WIDTH, block_size=block_size) for block_size in BLOCK_SIZES}
-DRAFT = Toy(vocab_size=6, noise=0.7)
+DRAFT, HEAD = (Toy(vocab_size=6, noise=0.7, head=head) for head in (False, True))
 PARTS = [part for kind in plugins.KINDS for part in plugins.parts(kind).values()]
 LOSSLESS = [name for name, part in plugins.parts("verifiers").items() if part.made_by.lossless]  # type: ignore[attr-defined]
 
@@ -61,16 +61,22 @@ def made(kind: str, name: str, *arguments: Any) -> Any:
 def target_for(name: str, block_size: int = 1) -> Cursor:
     """Return a cursor on a target that has what the drafter called `name` needs."""
     found = spec(plugins.part("drafters", name))
-    needed = found.part.made_by.needs(**found.options)
+    needed = found.part.made_by.needs(**found.options) | ({"taps": "1"} if runs_heads(found.part) else {})
     toy = Toy(vocab_size=WIDTH, block_size=block_size, **needed) if needed else TARGETS[block_size]
     return Cursor(toy.session())
+
+
+def runs_heads(part: Part) -> bool:
+    """Return whether a drafter runs heads, which read hidden states, and no models of text."""
+    return "text" not in part.made_by.kinds
 
 
 def drafted_by(name: str, target: Cursor) -> Drafter:
     """Return the drafter, with a draft model if it is one of those that run a model."""
     part = plugins.part("drafters", name)
     translation = words.translation() if part.made_by.translates != "never" else None  # type: ignore[attr-defined]
-    draft_model = [DraftModel(DRAFT, WIDTH, translation)] if "name" in part.settings else []
+    engine = HEAD if runs_heads(part) else DRAFT
+    draft_model = [DraftModel(engine, WIDTH, translation)] if "name" in part.settings else []
     drafter: Drafter = made("drafters", name, target, *draft_model)
     return drafter
 

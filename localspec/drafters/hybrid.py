@@ -13,7 +13,8 @@ from localspec.core.sampler import Sampler
 from localspec.core.types import Candidate, Guess, LazyGuess, Logits, Tokens, Verdict
 from localspec.plugins import Option
 
-SUFFIX, MODEL, RECYCLE = "suffix", "draft_model", "recycle"  # sources of guesses, named as their parts
+SUFFIX, RECYCLE = "suffix", "recycle"  # sources of guesses, named as their parts
+MODEL, TRANSLATED, HEAD = "draft_model", "universal", "head"  # those that run a model
 
 
 class HybridDraft(ExpectingDrafter):
@@ -21,11 +22,12 @@ class HybridDraft(ExpectingDrafter):
 
     Without a model, or where its guess is declined, the more confident of two retrieved tokens follows: what
     came after the longest earlier match (`suffix`), or what the target last wrote after the last token
-    (`recycle`). The model is `draft_model`, or `universal` for another vocabulary. The draft-length policy
-    chooses at each position, so a draft may begin with a model's guesses and end with a retrieved tail.
+    (`recycle`). The model is `draft_model`, `universal` for another vocabulary, or a `head`. The draft-length
+    policy chooses at each position: a draft may begin with a model's guesses and end with a retrieved tail.
     """
 
     translates = "if needed"
+    kinds = ("text", "head")
 
     def __init__(
         self,
@@ -44,9 +46,12 @@ class HybridDraft(ExpectingDrafter):
         self._suffix: CopyingDrafter = plugins.part("drafters", SUFFIX).made_by(target, **copying)
         self._recycle: Drafter = plugins.part("drafters", RECYCLE).made_by(target)
         self._model: Drafter | None = None
+        self._source = HEAD if draft_model is not None and draft_model.head else MODEL
         if draft_model is not None:
-            kind = MODEL if draft_model.translation is None else "universal"
-            self._model = plugins.part("drafters", kind).made_by(target, draft_model, name=name)
+            own = MODEL if draft_model.translation is None else TRANSLATED
+            self._model = plugins.part("drafters", HEAD if draft_model.head else own).made_by(
+                target, draft_model, name=name
+            )
 
     @property
     def note(self) -> str | None:
@@ -74,7 +79,7 @@ class HybridDraft(ExpectingDrafter):
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Candidate]:
         """Yield for each position a lazy guess of the model, if there is one, then a retrieved token."""
         walk, text = self._suffix.walk(tokens), list(tokens)
-        model = _ModelGuesses(self._model, sampler) if self._model else None
+        model = _ModelGuesses(self._model, self._source, sampler) if self._model else None
         while True:
             guess, retrieved = None, self._retrieved(walk, text, sampler)
             if model is not None and (candidate := model.offer(text, retrieved)) is not None:
@@ -102,13 +107,13 @@ class HybridDraft(ExpectingDrafter):
 
 
 class _ModelGuesses:
-    """A draft model's guesses for a text that grows by guesses of any source.
+    """The guesses of a draft model or a head for a text that grows by guesses of any source.
 
     The model reads the guesses of others, as it reads whatever else it has missed, only once it is asked.
     """
 
-    def __init__(self, model: Drafter, sampler: Sampler) -> None:
-        self._model, self._sampler = model, sampler
+    def __init__(self, model: Drafter, source: str, sampler: Sampler) -> None:
+        self._model, self._source, self._sampler = model, source, sampler
         self._candidates: Iterator[Candidate] = iter(())
         self._candidate: Candidate | None = None
         self._missed = -1  # guesses of others since the candidate was made, -1 before the first one
@@ -124,9 +129,9 @@ class _ModelGuesses:
                 self._begin(text)
         if isinstance(self._candidate, LazyGuess):
             behind = self._candidate.behind + self._missed
-            return LazyGuess(partial(self._draw, text), MODEL, behind, instead)
+            return LazyGuess(partial(self._draw, text), self._source, behind, instead)
         if self._candidate is not None:
-            self.taken = self._candidate._replace(source=MODEL)
+            self.taken = self._candidate._replace(source=self._source)
         return self.taken
 
     def _begin(self, text: Tokens) -> None:
@@ -137,7 +142,7 @@ class _ModelGuesses:
         if self._missed:
             self._begin(text)
         guess = self._candidate.draw() if isinstance(self._candidate, LazyGuess) else self._candidate
-        self.taken = guess._replace(source=MODEL) if guess else None
+        self.taken = guess._replace(source=self._source) if guess else None
         if guess is None:  # nor has it others
             self._candidate = None
         return self.taken

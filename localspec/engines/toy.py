@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Engine, HiddenStates, Read, Session, SharedPasses
+from localspec.core.contracts import (
+    Engine,
+    HeadSession,
+    HiddenStates,
+    LayerStates,
+    Read,
+    Session,
+    SharedPasses,
+)
 from localspec.core.sessions import SplitSession
 from localspec.core.types import Logits, Tokens
-from localspec.errors import ContextFull, no_such_layer, not_together
+from localspec.errors import ContextFull, no_such_layer, one_of
 from localspec.plugins import Option
 
 STATES = 509  # prime
@@ -40,12 +48,13 @@ class Toy(Engine):
         block_size: Annotated[int, Option("what a rewind keeps: multiples of it, 0 nothing", least=0)] = 1,
         exit: Annotated[int, Option("the layer that a draft may leave at, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("show the last hidden states")] = False,
+        taps: Annotated[str, Option("layers whose hidden states are shown, such as 1-2")] = "",
+        head: Annotated[bool, Option("read the hidden states of a target")] = False,
     ) -> None:
         del model, cache
         if exit >= LAYERS:
             raise no_such_layer(exit, LAYERS)
-        if exit and hidden:
-            raise not_together("exit", "hidden")
+        one_of(exit=exit, hidden=hidden, taps=taps, head=head)
         self.vocab = vocab_size
         self.context = context
         self.block_size = block_size
@@ -56,14 +65,21 @@ class Toy(Engine):
         blur = np.random.default_rng(seed + 2).normal(scale=1.0, size=shape)
         self.exits: Logits = (self.table + (1 - exit / LAYERS) * blur).astype(np.float32)
         self.states: Logits = np.random.default_rng(seed + 3).normal(size=(STATES, WIDTH)).astype(np.float32)
-        self._session = ToySplitSession if exit else ToyHiddenSession if hidden else ToySession
+        extras: list[tuple[Callable[[Toy], Session], object]] = [
+            (ToySplitSession, exit),
+            (ToyHiddenSession, hidden),
+            (ToyTappedSession, taps),
+            (ToyHeadSession, head),
+        ]
+        wanted = [made for made, asked in extras if asked]
+        self._session = wanted[0] if wanted else ToySession
 
     def session(self) -> Session:
         """Return a new, empty session."""
         return self._session(self)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
-        """Return sessions that are read in turn, as if in one pass; None with `exit` or `hidden`."""
+        """Return sessions that are read in turn, as if in one pass; None where a session has an extra."""
         return ToySharedPasses(self) if self._session is ToySession else None
 
 
@@ -120,6 +136,48 @@ class ToyHiddenSession(ToySession, HiddenStates):
     def hidden(self) -> Logits:
         """Return the hidden states [tokens, width]."""
         return self._engine.states[self._states[1:]]
+
+
+class ToyTappedSession(ToySession, LayerStates):
+    """Keeps the hash after each token, and shows it."""
+
+    def states(self) -> Logits:
+        """Return the hashes [tokens, 1]."""
+        return np.array(self._states[1:], np.float32)[:, None]
+
+
+class ToyHeadSession(HeadSession):
+    """Continues the hash of a target, as far as it was shown it, by a table of its own."""
+
+    def __init__(self, engine: Toy) -> None:
+        self.tokens = np.arange(engine.vocab)
+        self._engine = engine
+        self._led: list[int] = []
+        self._states: list[int] = []  # the hash after each token
+
+    def fuse(self, states: Logits) -> Logits:
+        """Return the hashes [tokens, 1]."""
+        return states
+
+    def lead(self, states: Logits) -> None:
+        """Let the next tokens continue these hashes."""
+        self._led = states[:, 0].astype(int).tolist()
+
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
+        """Append `tokens` and return logits [rows, vocab]."""
+        if (total := len(self._states) + len(tokens)) > self._engine.context:
+            raise ContextFull(total, self._engine.context)
+        self._states += [_next(state, token) for state, token in zip(self._led, tokens, strict=True)]
+        return self._engine.table[self._states[len(self._states) - rows :]]
+
+    def own(self) -> Logits:
+        """Return the hash after the last token."""
+        return np.array(self._states[-1:], np.float32)[:, None]
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens."""
+        del self._states[length:]
+        return len(self._states)
 
 
 class ToySplitSession(SplitSession):

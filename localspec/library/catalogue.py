@@ -23,7 +23,7 @@ SIZES = {"M": 1e6, "B": 1e9}
 SPEAKERS = "speakers"  # the entry whose models tell speakers apart
 SHOWN_BY = "localspec search"  # the command that lists the models
 # Kinds of models: those that chat, that transcribe, and that tell speakers apart.
-TEXT, SPEECH, DIARIZATION = "text", "speech", "diarization"
+TEXT, SPEECH, DIARIZATION, HEAD = "text", "speech", "diarization", "head"
 
 
 @dataclass(frozen=True, slots=True)

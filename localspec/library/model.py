@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 GRAPH = "openvino_model.xml"
 FORMATS = ("openvino", "gguf", "safetensors")
-KINDS = {"whisper": "speech", "speakers": "diarization"}  # by architecture; all others are models of text
+# By architecture; all others are models of text.
+KINDS = {"whisper": "speech", "speakers": "diarization", "eagle3": "head"}
 
 # The sampling parameters of generation_config.json; its other keys configure other libraries.
 SAMPLING = {
@@ -47,7 +48,7 @@ class StoredModel:
 
     @property
     def kind(self) -> str:
-        """The kind of model: text, speech or diarization."""
+        """The kind of model: text, speech, diarization or head."""
         return KINDS.get(self.manifest.architecture, "text")
 
     def files_in(self, format: str) -> Path | None:

@@ -155,6 +155,11 @@ def _check_kind(name: str, kind: str | None, expected: str | None) -> None:
             f"`{name}` tells speakers apart, for `localspec transcribe --diarize`",
             f"Type `localspec pull {catalogue.SPEAKERS}` to download it",
         )
+    if kind == catalogue.HEAD:
+        raise UnsupportedModel(
+            f"`{name}` is a head: it drafts for the model that it was trained for, and answers no prompt",
+            f"Type `localspec chat MODEL --draft {name}`; `localspec show {name}` names the model",
+        )
     if kind == catalogue.SPEECH:
         raise UnsupportedModel(
             f"`{name}` is a model of speech: it transcribes audio and answers no prompt",

@@ -85,9 +85,12 @@ def with_options(spec: Spec, **values: Any) -> Spec:
     return Spec(spec.part, options)
 
 
-def serving(part: Spec, engine: Spec) -> Spec:
-    """Return `engine` with the options that `part` needs; raises BadValue if it does not have them."""
-    needed = part.part.made_by.needs(**part.options)
+def serving(part: Spec, engine: Spec, **more: Any) -> Spec:
+    """Return `engine` with the options that `part` needs; raises BadValue if it does not have them.
+
+    `more` are those that its draft model needs besides.
+    """
+    needed = part.part.made_by.needs(**part.options) | more
     for name, value in needed.items():
         if name not in engine.part.settings:
             engines = [plugins.part("engines", other) for other in plugins.offered("engines")]

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec import plugins
-from localspec.errors import UnknownModel, UnknownName
+from localspec.disk import given
+from localspec.errors import BadValue, UnknownModel, UnknownName
+from localspec.formats.heads import layout
 from localspec.formats.tokenizer import translation, vocabulary
 from localspec.library import Library, Progress, StoredModel
+from localspec.library.catalogue import HEAD
+from localspec.library.importing import heads
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, with_options
 from localspec.runtime.loading import LoadSpec
 from localspec.state import probes
+
+TAPS = "taps"  # an engine's option: the layers whose hidden states a head reads
 
 if TYPE_CHECKING:
     from localspec.formats.tokenizer.token_bytes import Translation
 
 
 class DraftPlan(NamedTuple):
-    """A drafter, the draft model that it runs, and whether that model has another vocabulary."""
+    """A drafter, the draft model that it runs, and whether that model has another vocabulary.
+
+    `needs` are the options that the target's engine must have for the model.
+    """
 
     spec: Spec
     load: LoadSpec | None = None
     foreign: bool = False
+    needs: Mapping[str, Any] = {}
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the model is a head, which reads the target's hidden states."""
+        return self.load is not None and self.load.model.kind == HEAD
 
     def translation(self, target: StoredModel) -> Translation | None:
         """Return the translation between both vocabularies, None if the drafter takes none."""
@@ -60,7 +76,7 @@ def find_draft(
     if text.partition(":")[0] in plugins.names("drafters"):
         return _named(plugins.parse("drafters", text), target, engine, library, progress)
     try:
-        draft = library.resolve(text, progress, engine.part.made_by.forms)
+        draft = _draft_called(text, target, engine, library, progress)
     except UnknownModel as error:
         near = [*plugins.names("drafters"), *(model.name for model in library.all())]
         raise UnknownName(f"Unknown drafter or model `{text}`", text, near) from error
@@ -105,10 +121,15 @@ def _suitable(target: StoredModel, engine: Spec, library: Library, progress: Pro
 
 
 def _candidates(target: StoredModel, engine: Spec, library: Library) -> Iterator[StoredModel]:
-    """Yield the drafts built for the target, then the catalogue's pair, if the engine can read them here."""
+    """Yield the heads trained and the drafts built for the target, then the catalogue's pair.
+
+    Those that the engine cannot read here are left out.
+    """
     pair = library.find(target.draft) if target.draft else None
-    for draft in [*library.drafts_for(target), *([pair] if pair else [])]:
-        if any(map(draft.files_in, engine.part.made_by.forms)):
+    built = sorted(library.drafts_for(target), key=lambda draft: draft.kind != HEAD)
+    for draft in [*built, *([pair] if pair else [])]:
+        readable = draft.kind != HEAD or TAPS in engine.part.settings
+        if readable and any(map(draft.files_in, engine.part.made_by.forms)):
             yield draft
 
 
@@ -125,7 +146,10 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
     if not spec.options.get("name"):
         return DraftPlan(spec)
     own = _draft_engine(engine, spec.options)
-    draft = library.resolve(spec.options["name"], progress, own.part.made_by.forms)
+    draft = _draft_called(spec.options["name"], target, own, library, progress)
+    _check_kind(spec, draft)
+    if draft.kind == HEAD:
+        return _with_head(spec, target, own, draft)
     same, translates = same_vocabulary(target, draft), spec.part.made_by.translates
     if not same and translates == "never":
         vocabulary.check_same(target.tokenizer(), draft.tokenizer(), target.name, draft.name)
@@ -138,13 +162,46 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
 
 def _hybrid(target: StoredModel, draft: StoredModel, engine: Spec, progress: Progress) -> DraftPlan:
     """Return the hybrid drafter with the model `draft`."""
+    spec = Spec(plugins.part("drafters", HYBRID), {"name": draft.name})
+    _check_kind(spec, draft)
+    if draft.kind == HEAD:
+        return _with_head(spec, target, engine, draft)
     same = same_vocabulary(target, draft)
     if not same:
         progress.say(
             f"`{draft.name}` has another vocabulary than `{target.name}`: its guesses are translated"
         )
-    spec = Spec(plugins.part("drafters", HYBRID), {"name": draft.name})
     return DraftPlan(spec, LoadSpec(engine, draft), not same)
+
+
+def _draft_called(
+    name: str, target: StoredModel, engine: Spec, library: Library, progress: Progress
+) -> StoredModel:
+    """Return the draft model that `name` means: a model or a head, which is imported for the target."""
+    folder = Path(name)
+    if library.find(name) is None and given.exists(name) and layout.is_head(folder):
+        return heads.imported(library, folder, target, progress)
+    return library.resolve(name, progress, engine.part.made_by.forms, kind=None)
+
+
+def _check_kind(spec: Spec, draft: StoredModel) -> None:
+    """Raise BadValue for a kind of model that a drafter does not run."""
+    kinds = spec.part.made_by.kinds
+    if draft.kind not in kinds:
+        known = [name for name, part in plugins.parts("drafters").items() if draft.kind in part.made_by.kinds]
+        drafts = [name for name in known if "name" in plugins.part("drafters", name).settings]
+        raise BadValue(
+            f"`{spec.name}` runs a model of {' or '.join(kinds)}, and `{draft.name}` is one of {draft.kind}",
+            f"Type `--draft {drafts[0]}:name={draft.name}`" if drafts else "Name another model",
+        )
+
+
+def _with_head(spec: Spec, target: StoredModel, engine: Spec, draft: StoredModel) -> DraftPlan:
+    """Return a drafter with a head; raises UnsupportedModel and BrokenModel unless it fits the target."""
+    shape = heads.check_fits(draft, target)
+    if "target" in engine.part.settings:  # it shares the target's embedding
+        engine = with_options(engine, target=str(target.path_for(engine.name, engine.part.made_by.forms)))
+    return DraftPlan(spec, LoadSpec(engine, draft), needs={TAPS: "-".join(map(str, shape.taps))})
 
 
 def _draft_engine(target: Spec, options: Mapping[str, Any]) -> Spec:

@@ -199,7 +199,8 @@ class Runtime:
         ):
             self._off_reason, self.draft_engine = fault, None
             return partial(plugins.parse("drafters", OFF_PART).make, self.target)
-        draft_model = [DraftModel(engine, self.engine.vocab, translation)] if engine else []
+        head = self.resolution.draft.is_head
+        draft_model = [DraftModel(engine, self.engine.vocab, translation, head)] if engine else []
         own = replace(spec, options=divided(spec, texts))
         return partial(own.make, self.target, *draft_model)
 

@@ -51,7 +51,7 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
     if decoding:
         off = off or f"{decoding.part.made_by.title} writes a text of its own"
     return Resolution(
-        target=LoadSpec(serving(decoding or draft.spec, engine), model),
+        target=LoadSpec(serving(decoding or draft.spec, engine, **draft.needs), model),
         engine_reason=reason,
         draft=draft,
         draft_length=plugins.parse("draft_length", choice.draft_length),

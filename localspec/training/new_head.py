@@ -91,9 +91,7 @@ def first_weights(shape: HeadShape, tokens: NDArray[np.int64], model: Any, seed:
     for name, value in weights.items():
         known = given.get(name)
         if known is not None and known.shape == value[..., -known.shape[-1] :].shape:
-            value[..., -known.shape[-1] :] = (
-                known.detach().float().cpu()
-            )  # of a pair the state, which is last
+            value[..., -known.shape[-1] :] = known.detach().float().cpu()  # a pair's second half
         elif name.endswith(("o_proj.weight", "down_proj.weight")):  # what is added begins as nothing
             value.zero_()
     return {name: value.to(model.device).requires_grad_(True) for name, value in weights.items()}

@@ -76,11 +76,14 @@ def draft_candidates(runtime: Runtime, library: Library) -> list[Candidate]:
 
 
 def draft_models(target: StoredModel, library: Library) -> list[str]:
-    """Return the names of the smaller models on disk with the same tokenizer."""
-    digest = target.manifest.digests.get("tokenizer.json")
+    """Return the names of the smaller models on disk with the same tokenizer, and of the target's heads."""
+    digest, own = target.manifest.digests.get("tokenizer.json"), library.reference(target)
     return [
         model.name
-        for model in library.all()
+        for model in [
+            *library.all("text"),
+            *(head for head in library.all("head") if head.manifest.target == own),
+        ]
         if digest and model.manifest.digests.get("tokenizer.json") == digest and _size(model) < _size(target)
     ]
 

@@ -136,7 +136,7 @@ def sibling(target: StoredModel, library: Library) -> str:
     digest = target.manifest.digests.get("tokenizer.json")
     siblings = [
         model
-        for model in library.all()
+        for model in library.all("text")
         if digest
         and model.manifest.digests.get("tokenizer.json") == digest
         and not model.manifest.source.startswith(BUILT)

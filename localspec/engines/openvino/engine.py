@@ -15,6 +15,7 @@ from localspec.core.contracts import (
     Engine,
     ExportableSession,
     HiddenStates,
+    LayerStates,
     Read,
     Session,
     SharedPasses,
@@ -24,13 +25,15 @@ from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
+from localspec.engines.openvino.head import HeadFiles, OpenVinoHeadSession
 from localspec.engines.openvino.hearing import Heard, Hearing
 from localspec.engines.openvino.page_release import read_once
 from localspec.engines.openvino.reader import Part, Reader
-from localspec.errors import BadValue, BrokenModel, ContextFull, not_together
+from localspec.errors import BadValue, BrokenModel, ContextFull, one_of
 from localspec.formats.files import context_length
 from localspec.formats.graph import layer_split
 from localspec.formats.graph.linear import noted_group
+from localspec.formats.heads import layout
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
@@ -48,7 +51,8 @@ class OpenVino(Engine):
     equal to the bit (docs/exactness.md). `group=0` keeps activations in float32.
     The KV cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
     channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight in one of
-    them. A start with `exit` or `hidden` takes longer, because only plain graphs are kept for the next start.
+    them. A start with `exit`, `hidden` or `taps` takes longer: only plain graphs are kept for the next start.
+    A head runs in a graph of its own, beside a small one that joins its target's states.
     """
 
     @signal_stack_kept()
@@ -65,15 +69,17 @@ class OpenVino(Engine):
         pad: Annotated[str, Option(PAD_HELP, choices=PADS)] = "auto",
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
+        taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
     ) -> None:
         import openvino as ov
 
         from localspec.formats.graph.paged import first_line
 
-        if exit and hidden:
-            raise not_together("exit", "hidden")
+        one_of(exit=exit, hidden=hidden, taps=taps)
         if exit:
             layer_split.check(model, exit)
+        self._taps = layer_split.taps_of(taps) if taps else ()
+        self.is_head = layout.is_head(model)
         core = ov.Core()
         self.place = place(core, device)
         self.device = self.place.device
@@ -85,20 +91,21 @@ class OpenVino(Engine):
         try:
             columns = noted_group(self._graph)
             settings = self.place.settings(precision, kv, group, self.weighs(model), columns)
-            self.pads = _pads(pad, self.device, settings)
+            self.pads = _pads(pad, self.device, settings) and not self.is_head
             self.parts = self._compile(core, settings, threads, exit, hidden)
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
         self.vocab = int(self.parts[-1].output("logits").partial_shape[-1].get_length())
         encoder = self.place.encoder_settings(core) if precision == "auto" else {}
         self.hearing = Hearing.of(core, model, self.device, settings, encoder, threads)
+        self._head_files = HeadFiles(core, model, self.device, settings) if self.is_head else None
 
     def _compile(
         self, core: Any, settings: dict[str, str], threads: int, exit: int, hidden: bool
     ) -> list[Any]:
         """Return the compiled graph, in parts if it has an exit."""
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
-        if exit or hidden:
+        if exit or hidden or self._taps or self.is_head:
             self._mapped = list(self._cut(exit))
             return [core.compile_model(part, self.device, settings | own) for part in self._mapped]
         return [self._plain(core, settings, own)]
@@ -116,8 +123,12 @@ class OpenVino(Engine):
         """Return a new, empty session with a cache of its own."""
         if self.hearing is not None:
             return OpenVinoSpeechSession(self, self.hearing)
+        if self._head_files is not None:
+            return OpenVinoHeadSession(self, self.parts[0], self._head_files)
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
+        if self._taps:
+            return OpenVinoTappedSession(self, self.parts[0])
         if len(self.parts[0].outputs) > 1:
             return OpenVinoHiddenSession(self, self.parts[0])
         return self.plain_session()
@@ -128,7 +139,7 @@ class OpenVino(Engine):
         return kind(self, self.parts[0], reader)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
-        """Return sessions of texts in one KV cache; None with `exit` or `hidden`."""
+        """Return sessions of texts in one KV cache; None with `exit`, `hidden` or `taps`, and for a head."""
         plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 and self.hearing is None
         return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts)) if plain else None
 
@@ -143,11 +154,14 @@ class OpenVino(Engine):
         return read_once(self._graph.with_suffix(".bin")) if first and self.device == "CPU" else nullcontext()
 
     def _cut(self, layer: int) -> Sequence[Any]:
-        """Return the graph split after `layer`; for 0 the whole graph with its hidden states as an output."""
+        """Return the graph split after `layer`; for 0 the whole graph with hidden states as an output."""
         from localspec.formats.graph.paged import read_all_rows, read_paged
+        from localspec.formats.heads.graph import read_head
 
+        if self.is_head:
+            return [read_head(self._graph)]
         if not layer:
-            return [read_paged(self._graph, hidden=True)]
+            return [read_paged(self._graph, hidden=not self._taps, taps=self._taps)]
         return layer_split.split(read_all_rows(self._graph), layer)
 
     def _plain(self, core: Any, settings: dict[str, str], threads: dict[str, str]) -> Any:
@@ -297,12 +311,14 @@ class OpenVinoSharedPasses(SharedPasses):
         return first.together(reads)
 
 
-class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):
-    """One text in a graph that has its last hidden states as a second output."""
+class OpenVinoStatesSession(OpenVinoSession):
+    """One text in a graph that has hidden states as a second output; `_halved` ones are kept in float16."""
+
+    _halved = False
 
     def __init__(self, engine: OpenVino, compiled: Any) -> None:
         super().__init__(engine, compiled)
-        self._states = HiddenStateBuffer()
+        self._states = HiddenStateBuffer(halved=self._halved)
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return a view [rows, vocab] on the request's output."""
@@ -312,8 +328,23 @@ class OpenVinoHiddenSession(OpenVinoSession, HiddenStates):
             self._states.put(self._length - len(tokens), states.reshape(len(tokens), -1))
         return found
 
+
+class OpenVinoHiddenSession(OpenVinoStatesSession, HiddenStates):
+    """One text with its last hidden states."""
+
     def hidden(self) -> Logits:
         """Return a view on the hidden states [tokens, width] of the text."""
+        return self._states.first(self._length)
+
+
+class OpenVinoTappedSession(OpenVinoStatesSession, LayerStates):
+    """One text with the hidden states after some of its layers, in float16: they take as much as keys do."""
+
+    chunk = OpenVinoExportableSession.chunk
+    _halved = True
+
+    def states(self) -> Logits:
+        """Return a view on the hidden states [tokens, layers * width] of the text."""
         return self._states.first(self._length)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, Session, SharedPasses
+from localspec.engines.torch.head import HeadModel, TorchHeadSession
 from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.sessions import (
     GrowingSession,
@@ -15,10 +16,12 @@ from localspec.engines.torch.sessions import (
     StaticSession,
     TorchHiddenSession,
     TorchSplitSession,
+    TorchTappedSession,
 )
 from localspec.engines.torch.shared import TorchSharedPasses
-from localspec.errors import UnsupportedModel, not_together
+from localspec.errors import UnsupportedModel, one_of
 from localspec.formats.graph import layer_split
+from localspec.formats.heads import layout
 from localspec.formats.huggingface import early_exit
 from localspec.formats.huggingface.loading import check_extra
 from localspec.formats.model_file import count_parameters
@@ -45,18 +48,25 @@ class Torch(TorchModel, Engine):
         threads: Annotated[int, Option("CPU threads, 0 for PyTorch's choice", least=0, most=1024)] = 0,
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
+        taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
+        target: Annotated[str, Option("the files of a head's target, whose embedding it reads")] = "",
     ) -> None:
         del cache
-        if exit and hidden:
-            raise not_together("exit", "hidden")
+        one_of(exit=exit, hidden=hidden, taps=taps)
         check_extra()
         if exit:
             layer_split.check(model, exit)
-        super().__init__(model, device, precision, threads)
+        self.head: HeadModel | None = None
+        self.taps = layer_split.taps_of(taps) if taps else ()
+        super().__init__(self._read_first(model, target), device, precision, threads)
+        if self.path != model:
+            self.head = HeadModel(model, self)
+            self.vocab, self.context = len(self.head.tokens), self.head.torch.shape.context
+            return
         self._check()
         self.parts = self._in_parts(exit) if exit else None
         self.hidden = hidden
-        if hidden and (self.recurrent or self.static):
+        if (hidden or taps) and (self.recurrent or self.static):
             raise UnsupportedModel(
                 f"`{model}` exposes no hidden states with the torch engine on {self.device}",
                 "Run it with another engine: `localspec parts engines`",
@@ -72,8 +82,12 @@ class Torch(TorchModel, Engine):
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
+        if self.head:
+            return TorchHeadSession(self, self.head)
         if self.parts:
             return TorchSplitSession(self, self.parts)
+        if self.taps:
+            return TorchTappedSession(self, self.taps)
         if self.hidden:
             return TorchHiddenSession(self)
         if self.recurrent:
@@ -83,10 +97,19 @@ class Torch(TorchModel, Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
 
-        That is so with `exit` or `hidden`, with fixed shapes, and in families that do not keep all keys.
+        That is so with `exit`, `hidden` or `taps`, for a head, with fixed shapes, and in families that do not
+        keep all keys.
         """
-        alone = self.parts or self.hidden or self.recurrent or self.static
+        alone = self.head or self.parts or self.taps or self.hidden or self.recurrent or self.static
         return TorchSharedPasses(self, texts) if not alone and self.masked else None
+
+    def _read_first(self, model: Path, target: str) -> Path:
+        """Return the transformers model to load: that of the target for a head, whose weights are shared."""
+        if not layout.is_head(model):
+            return model
+        if not target:
+            raise UnsupportedModel(f"`{model}` is a head, which drafts for its target", "See `--draft head`")
+        return Path(target)
 
     def _check(self) -> None:
         chunked = "chunked_attention" in (getattr(self.config, "layer_types", None) or ())

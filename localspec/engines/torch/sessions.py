@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from localspec.core.contracts import HiddenStates, Session
+from localspec.core.contracts import HiddenStates, LayerStates, Session
 from localspec.core.sessions import HiddenStateBuffer, SplitSession
 from localspec.core.types import Logits, Tokens
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.model import MEMORIES, TorchModel
-from localspec.errors import ContextFull
+from localspec.errors import BadValue, ContextFull
 from localspec.formats.graph import layer_split
 from localspec.formats.huggingface.torch_devices import memory_errors
 
@@ -136,6 +136,40 @@ class TorchHiddenSession(GrowingSession, HiddenStates):
         outputs = self._engine.model(**self._engine.accepted(given), output_hidden_states=True)
         self._states.put(self._memory.extent.length, outputs.hidden_states[-1][0].cpu().float().numpy())
         return outputs.logits[0][-rows:]
+
+
+class TorchTappedSession(GrowingSession, LayerStates):
+    """A text with the hidden states after some layers, in float16."""
+
+    def __init__(self, engine: TorchModel, taps: Sequence[int]) -> None:
+        super().__init__(engine)
+        self._states, self._taps = HiddenStateBuffer(halved=True), taps
+
+    def states(self) -> Logits:
+        """Return a view on the hidden states [tokens, layers * width] of the text."""
+        return self._states.first(self._memory.extent.length)
+
+    def _run(self, given: dict[str, Any], rows: int) -> Any:
+        layers = self._engine.model.base_model.layers
+        if self._taps[-1] > len(layers):
+            raise BadValue(f"`taps` has layer {self._taps[-1]}: the model has {len(layers)} layers")
+        seen: dict[int, Any] = {}
+        hooks = [layers[tap - 1].register_forward_hook(_noting(seen, tap)) for tap in self._taps]
+        try:
+            logits = self._engine.run(given, rows)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        states = self._torch.cat([seen[tap][0] for tap in self._taps], -1)
+        self._states.put(self._memory.extent.length, states.cpu().float().numpy())
+        return logits
+
+
+def _noting(seen: dict[int, Any], tap: int) -> Any:
+    def note(module: Any, given: Any, output: Any) -> None:
+        seen[tap] = output[0] if isinstance(output, tuple) else output
+
+    return note
 
 
 class TorchSplitSession(SplitSession):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,9 +144,11 @@ def read(folder: Path, layers: int = 0) -> Head:
         )
     if embedding is not None and embedding.shape != (shape.vocab, shape.width):
         raise BrokenModel(f"`embed_tokens.weight` of `{folder}` is {list(embedding.shape)}")
-    tokens = _tokens(folder, shape, tensors.pop("d2t", None))
+    tokens = _tokens(folder, shape.vocab, shape.kept, tensors.pop("d2t", None))
     kept = {name: tensors[name] for name in expected}
-    return Head(shape, kept, tokens, embedding, _noted(folder))
+    order = np.argsort(tokens)
+    kept["lm_head.weight"] = kept["lm_head.weight"][order]
+    return Head(shape, kept, tokens[order], embedding, noted(folder))
 
 
 def read_shape(folder: Path, layers: int = 0) -> HeadShape:
@@ -189,6 +191,16 @@ def read_shape(folder: Path, layers: int = 0) -> HeadShape:
         rope_scale=rope.scale,
         norms_residual=flag(outer, "norm_before_residual", isinstance(inner, dict)),
     )
+
+
+def read_tokens(folder: Path) -> NDArray[np.int64]:
+    """Return the target's tokens that a head can guess, ascending; raises as `read` does."""
+    tensors = _tensors(folder, only={"d2t"})
+    config = read_json(folder / CONFIG)
+    source = Values(folder / CONFIG, config)
+    vocab = whole(source, "vocab_size", most=MAX_TOKENS)
+    kept = whole(source, "draft_vocab_size", vocab, most=vocab)
+    return np.sort(_tokens(folder, vocab, kept, tensors.get("d2t")))
 
 
 def default_taps(layers: int) -> tuple[int, ...]:
@@ -234,14 +246,14 @@ def write(head: Head, into: Path) -> None:
     (into / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", "utf-8")
 
 
-def _tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of a folder by their published names, in float32."""
+def _tensors(folder: Path, only: Collection[str] | None = None) -> dict[str, Tensor]:
+    """Return the tensors of a folder by their published names, in float32, or `only` some of them."""
     if not any(folder.glob("*.safetensors")) and (folder / CHECKPOINT).is_file():
         state = torch_checkpoint.state(folder / CHECKPOINT)
         found = {name: np.asarray(value, np.float32) for name, value in state.items()}
     else:
         opened = SafetensorsFolder.open(folder)
-        found = {name: opened.array(name) for name in opened.tensors}
+        found = {name: opened.array(name) for name in opened.tensors if only is None or name in only}
     return {_published(name): value for name, value in found.items()}
 
 
@@ -271,19 +283,20 @@ def _taps(folder: Path, config: Mapping[str, Any], layers: int) -> tuple[int, ..
     return taps
 
 
-def _tokens(folder: Path, shape: HeadShape, offsets: Tensor | None) -> NDArray[np.int64]:
+def _tokens(folder: Path, vocab: int, kept: int, offsets: Tensor | None) -> NDArray[np.int64]:
     """Return the target's token of each row: its number plus an offset of `d2t`."""
-    numbers = np.arange(shape.kept, dtype=np.int64)
+    numbers = np.arange(kept, dtype=np.int64)
     if offsets is None:
-        if shape.kept != shape.vocab:
+        if kept != vocab:
             raise BrokenModel(f"`{folder}` has no tensor `d2t`", "Download it again")
         return numbers
     tokens = numbers + offsets.astype(np.int64) if offsets.shape == numbers.shape else np.array([-1])
-    if tokens.min() < 0 or tokens.max() >= shape.vocab or len(np.unique(tokens)) < shape.kept:
-        raise BrokenModel(f"`d2t` of `{folder}` does not name {shape.kept:,} tokens", "Download it again")
+    if tokens.min() < 0 or tokens.max() >= vocab or len(np.unique(tokens)) < kept:
+        raise BrokenModel(f"`d2t` of `{folder}` does not name {kept:,} tokens", "Download it again")
     return tokens
 
 
-def _noted(folder: Path) -> dict[str, Any]:
+def noted(folder: Path) -> dict[str, Any]:
+    """Return what localspec noted in a head's config.json, nothing for a published head."""
     noted = read_json(folder / CONFIG).get(OWN)
     return noted if isinstance(noted, dict) else {}
