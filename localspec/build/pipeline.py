@@ -135,15 +135,21 @@ def _prepare(
         "files": [model.manifest.digests for model in (target, source)],
         "versions": [version(name) for name in ("localspec", "openvino")],
     }
-    text, file = json.dumps(key, sort_keys=True), work_folder / PLAN
-    if not file.is_file() or file.read_text("utf-8") != text:
-        shutil.rmtree(work_folder, ignore_errors=True)
-        with storage.storage_errors(work_folder.parent):
-            work_folder.mkdir(parents=True)
-        storage.write_atomically(file, text)
-    elif any(work_folder.glob(f"*/{DONE}")):
+    if not emptied_for(key, work_folder) and any(work_folder.glob(f"*/{DONE}")):
         progress.say(f"Resuming the build of `{plan.name}`")
     return work_folder
+
+
+def emptied_for(key: dict[str, Any], work_folder: Path) -> bool:
+    """Empty the folder of a build if it is new, or was for another plan than `key`; return whether it was."""
+    text, file = json.dumps(key, sort_keys=True), work_folder / PLAN
+    if file.is_file() and file.read_text("utf-8") == text:
+        return False
+    shutil.rmtree(work_folder, ignore_errors=True)
+    with storage.storage_errors(work_folder.parent):
+        work_folder.mkdir(parents=True)
+    storage.write_atomically(file, text)
+    return True
 
 
 def _run_steps(

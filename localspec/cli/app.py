@@ -12,7 +12,7 @@ import typer
 from localspec.cli import config, console, options
 from localspec.cli.agent import command as agent
 from localspec.cli.chat import command as chat
-from localspec.cli.drafts import build, prune_draft, quantize
+from localspec.cli.drafts import build, prune_draft, quantize, train_head
 from localspec.cli.machine import bench, devices, doctor, parts, tune
 from localspec.cli.models import clean, export, import_model, listing, pull, remove, search, show, verify
 from localspec.cli.server import launch, ps, serve, stop
@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {
     "serve": (serve, serve.serve),
     "show": (show, show.show),
     "stop": (stop, stop.stop),
+    "train-head": (train_head, train_head.train_head),
     "transcribe": (transcribe, transcribe.transcribe),
     "tune": (tune, tune.tune),
     "verify": (verify, verify.verify),

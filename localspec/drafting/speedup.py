@@ -38,6 +38,21 @@ def expected_rate(pass_seconds: Sequence[float], guess_seconds: float, acceptanc
     )
 
 
+def chain_speedup(rates: Sequence[float], pass_seconds: Sequence[float], guess_seconds: float) -> Speedup:
+    """Return the estimate for guesses in a row of which the first, second ... are right at these `rates`.
+
+    A rate is the share of right guesses where all before it are. At draft length 0 the speed is that of plain
+    decoding.
+    """
+    best, right, tokens = Speedup(0, 1.0, 1.0), 1.0, 1.0
+    for length, (rate, seconds) in enumerate(zip(rates, pass_seconds[1:], strict=False), 1):
+        right *= rate
+        tokens += right
+        speedup = tokens * pass_seconds[0] / (seconds + length * guess_seconds)
+        best = max(best, Speedup(length, tokens, speedup), key=lambda found: found.speedup)
+    return best
+
+
 def tokens_per_step(agreement: Sequence[NDArray[np.bool_]], draft_length: int) -> tuple[float, float]:
     """Return the mean tokens per step at a draft length, and the share of fully accepted drafts.
 

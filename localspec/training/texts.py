@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from localspec.core.types import Tokens
-from localspec.drafting.build_step import TargetText
+from localspec.disk import atomic
+from localspec.drafting.build_step import BuildContext, TargetText
 from localspec.drafting.time_limit import TimeLimit
+from localspec.errors import BadValue
 from localspec.formats.huggingface.torch_devices import run_in_halves
 
 MAX_QUESTION, MAX_ANSWER = 192, 256  # tokens
 MIN_ANSWER = 8  # tokens; shorter answers teach nothing
 ASKING = MAX_QUESTION / (MAX_QUESTION + MAX_ANSWER)  # share of the time of a batch
 BATCH = "batch"
+MAX_TEXTS = 20_000
+BATCHES, CPU_BATCH = {"cuda": 128}, 8  # texts that are written at a time
+
+
+def training_texts(
+    context: BuildContext, model: Any, file: Path, *, seconds: float, seed: int
+) -> list[TargetText]:
+    """Return texts that the target, loaded as `model`, writes in `seconds`, or those kept in `file`.
+
+    A killed training has left them there. Raises BadValue if none is written in time.
+    """
+    if file.is_file():
+        texts = [TargetText(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]
+        if texts:
+            return texts
+    batches = write_texts(
+        model,
+        context.chat_wrappers(),
+        context.stop_tokens(),
+        prompts=context.training_prompts(),
+        seconds=seconds,
+        max_texts=MAX_TEXTS,
+        batch=BATCHES.get(model.device.type, CPU_BATCH),
+        seed=seed,
+    )
+    texts = []
+    with context.step("The target writes texts", unit="text"):
+        for batch in batches:
+            texts += batch
+            context.advance(len(batch))
+    if not texts:
+        raise BadValue("The target wrote no texts in time", "Give the training more minutes")
+    with atomic.file(file) as out:
+        out.write("".join(json.dumps(text) + "\n" for text in texts).encode())
+    return texts
 
 
 def write_texts(

@@ -42,6 +42,33 @@ def card_lines(card: Card) -> list[str]:
     return [f"  {title:<13}{fact}" for title, fact in facts.items() if fact]
 
 
+def format_head(name: str, card: Card) -> str:
+    """Return the card of a head, what it gains, and what to type next."""
+    lines = [f"{name}, a head for {card['target']}", *head_lines(card)]
+    if "predicted" not in card or card["predicted"]["draft_length"]:
+        return "\n".join([*lines, f"hint: localspec chat {card['target']}  # --draft auto uses it"])
+    hint = f"hint: localspec rm {name}  # or use it anyway: localspec chat {card['target']} --draft {name}"
+    return "\n".join([*lines, "It gains nothing on this machine: more minutes make better heads", hint])
+
+
+def head_lines(card: Card) -> list[str]:
+    """Return what a head guesses and what it gains, a line for each fact that its card has."""
+    rates = card.get("acceptance")
+    facts = {
+        "accepted": rates and f"{card['guesses']:.2f} of {len(rates)} guesses in a row",
+        "by position": rates and " ".join(f"{rate:.0%}" for rate in rates),
+        "cost": f"{card['cost_ratio']:.2f} of a pass of the target" if "cost_ratio" in card else "",
+        "predicted": _predicted(card["predicted"]) if "predicted" in card else "",
+        "training": _training(card) if "steps" in card else "",
+    }
+    return [f"  {title:<13}{fact}" for title, fact in facts.items() if fact]
+
+
+def _training(card: Card) -> str:
+    minutes = max(card["seconds"] / 60, 0.1)
+    return f"{card['steps']:,} steps on {card['texts']:,} texts in {minutes:.1f} minutes on {card['device']}"
+
+
 def class_lines(card: Card) -> list[str]:
     """Return the agreement by the kind of text as a table, nothing if it was one kind."""
     classes = card.get("agreement_by_class", {})

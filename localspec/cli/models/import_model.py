@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import console, options
+from localspec.cli import completion, console, options
 from localspec.cli.models.listing import model_row
 from localspec.cli.models.pull import without_source
 from localspec.cli.sizes import format_bytes
 from localspec.disk import given
+from localspec.errors import BadValue
+from localspec.formats.heads import layout
+
+if TYPE_CHECKING:
+    from localspec.library import Library, Progress, StoredModel
 
 HELP = """Add a GGUF file, or an OpenVINO, Hugging Face or CTranslate2 folder, to the library.
+
+The folder of a head, in the layout of EAGLE-3 or of `speculators`, becomes a draft for the model `--target`.
 
 The files stay where they are and are used from there, unless you give `--copy`. GGUF files and Hugging Face
 folders of the families that localspec knows get an OpenVINO graph. With `--drop-source` the library needs
@@ -28,6 +35,10 @@ def import_model(
     drop: Annotated[
         bool, typer.Option("--drop-source", help="Keep only the OpenVINO graph in the library.")
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Model that a head drafts for.", autocompletion=completion.models, metavar="MODEL"),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Add the model and print its formats and sizes."""
@@ -37,7 +48,10 @@ def import_model(
 
     library = Library()
     with Terminal() as progress:
-        model = add_local(library, given.path_of(path), name, progress, copy=copy)
+        if target or layout.is_head(given.path_of(path)):
+            model = add_head(library, given.path_of(path), name, target, progress)
+        else:
+            model = add_local(library, given.path_of(path), name, progress, copy=copy)
         if drop:
             model = without_source(library, model, progress)
     row = model_row(model, library)
@@ -48,5 +62,20 @@ def import_model(
     console.print_text(
         f"{model.name}: {', '.join(row['formats'])}; {format_bytes(row['bytes'])} in the library{elsewhere}"
     )
-    command = f"transcribe AUDIO --model {model.name}" if row["kind"] == "speech" else f"chat {model.name}"
-    console.print_text(f"hint: localspec {command}")
+    commands = {
+        "speech": f"transcribe AUDIO --model {model.name}",
+        "head": f"chat {target}  # --draft auto uses it",
+    }
+    console.print_text(f"hint: localspec {commands.get(row['kind'], f'chat {model.name}')}")
+
+
+def add_head(library: Library, path: Path, name: str, target: str | None, progress: Progress) -> StoredModel:
+    """Add the head in a folder; raises BadValue without a target, or for a folder that holds no head."""
+    from localspec.library.importing import heads
+    from localspec.library.model import FORMATS
+
+    if not layout.is_head(path):
+        raise BadValue(f"`{path}` holds no head, and `--target` is for heads", "Leave it out")
+    if target is None:
+        raise BadValue(f"`{path}` holds a head", "Name the model that it drafts for: `--target MODEL`")
+    return heads.add(library, path, name, library.resolve(target, progress, FORMATS), progress)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import completion, console, options
-from localspec.cli.drafts.format_card import card_lines, class_lines
+from localspec.cli.drafts.format_card import card_lines, class_lines, head_lines
 from localspec.cli.sizes import format_bytes
 from localspec.disk import given
 from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, nearest
@@ -140,7 +140,8 @@ def format_details(values: dict[str, Any]) -> str:
             lines.append(f"  {key:<13}{', '.join(values[key])}")
     if values["engines"]:
         lines.append(f"  {'engines':<13}{format_costs(values['engines'])}")
-    lines += format_built(values["card"]) if values["card"] else []
+    if values["card"]:
+        lines += head_lines(values["card"]) if values["kind"] == "head" else format_built(values["card"])
     for number, line in enumerate(values["history"]):
         lines.append(f"  {'' if number else 'history':<13}{line}")
     for name, size in values["sizes"].items():

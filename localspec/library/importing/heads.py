@@ -13,11 +13,11 @@ from localspec.formats.heads.layout import Head, HeadShape
 from localspec.library import storage
 from localspec.library.importing.add_local import check_available
 from localspec.library.manifest import Manifest
-from localspec.library.model import GRAPH, StoredModel, write_json
+from localspec.library.model import GRAPH, StoredModel
 from localspec.library.progress import Progress
 from localspec.library.store import Library
 
-ARCHITECTURE, TOKENIZER, CARD = "eagle3", "tokenizer.json", "card.json"
+ARCHITECTURE, TOKENIZER = "eagle3", "tokenizer.json"
 
 
 def add(library: Library, folder: Path, name: str, target: StoredModel, progress: Progress) -> StoredModel:
@@ -27,8 +27,13 @@ def add(library: Library, folder: Path, name: str, target: StoredModel, progress
     BrokenModel for damaged files.
     """
     check_available(library, name)
-    head = layout.read(folder, target.layer_count())
-    return store(library, head, name, target, f"file:{folder.resolve()}", progress)
+    head, reference = layout.read(folder, target.layer_count()), library.reference(target)
+
+    def fill(into: Path) -> Manifest:
+        write(head, name, target, reference, into, progress)
+        return about_head(name, f"file:{folder.resolve()}", reference, into)
+
+    return library.add(name, fill, progress)
 
 
 def imported(library: Library, folder: Path, target: StoredModel, progress: Progress) -> StoredModel:
@@ -39,42 +44,38 @@ def imported(library: Library, folder: Path, target: StoredModel, progress: Prog
     return library.find(name) or add(library, folder, name, target, progress)
 
 
-def store(
-    library: Library,
-    head: Head,
-    name: str,
-    target: StoredModel,
-    source: str,
-    progress: Progress,
-    card: dict[str, Any] | None = None,
-) -> StoredModel:
-    """Write a head, its graphs and its `card` into the library; `target` gets it as one of its drafts."""
-    reference = library.reference(target)
+def write(head: Head, name: str, target: StoredModel, reference: str, into: Path, progress: Progress) -> None:
+    """Write all files of a head for `target`, which `reference` names, into a folder.
+
+    These are its weights, the target's tokenizer, and graphs if the target has one. Raises as `add` does.
+    """
     about = {"target": reference, "tokenizer": target.manifest.digests.get(TOKENIZER), **head.about}
     _check(head.shape, about, name, target)
+    layout.write(replace(head, about=about), into)
+    shutil.copyfile(target.folder / TOKENIZER, into / TOKENIZER)
+    if graphs := target.files_in("openvino"):
+        from localspec.formats.heads import graph
 
-    def fill(into: Path) -> Manifest:
-        layout.write(replace(head, about=about), into)
-        shutil.copyfile(target.folder / TOKENIZER, into / TOKENIZER)
-        if graphs := target.files_in("openvino"):
-            from localspec.formats.heads import graph
+        with progress.step(f"Writing the graphs of `{name}`"):
+            graph.write(head, graphs / GRAPH, into)
 
-            with progress.step(f"Writing the graphs of `{name}`"):
-                graph.write(head, graphs / GRAPH, into)
-        if card:
-            write_json(into / CARD, card)
-        return Manifest(
-            name=name,
-            source=source,
-            target=reference,
-            weights=".",
-            precision="INT8" if graphs else "FP16",
-            architecture=ARCHITECTURE,
-            context=head.shape.context,
-            history=[f"a head for {reference}"],
-        )
 
-    return library.add(name, fill, progress)
+def about_head(name: str, source: str, target: str, folder: Path, *, chosen: bool = True) -> Manifest:
+    """Return the manifest of a head for `target` whose files lie in a folder.
+
+    One that is not `chosen` is left out by `--draft auto`.
+    """
+    shape = layout.read_shape(folder)
+    return Manifest(
+        name=name,
+        source=source,
+        target=target if chosen else "",
+        weights=".",
+        precision="INT8" if (folder / GRAPH).is_file() else "FP16",
+        architecture=ARCHITECTURE,
+        context=shape.context,
+        history=[f"a head for {target}"],
+    )
 
 
 def check_fits(head: StoredModel, target: StoredModel) -> HeadShape:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from localspec.disk import given
 from localspec.drafting.build_step import Artifact, BuildContext, BuildStep, TargetText
 from localspec.drafting.time_limit import TimeLimit
-from localspec.errors import BadValue, MissingExtra
+from localspec.errors import MissingExtra
 from localspec.formats.files import copy_configs
 from localspec.formats.graph.ir import import_state
 from localspec.formats.huggingface import healed, loading, torch_devices
-from localspec.library import storage
 from localspec.plugins import Option
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ TEXTS, CHECKPOINT = "heal-texts.jsonl", "heal.pt"
 WRITING = 0.3  # share of the minutes in which texts are written
 TRAINING_BYTES = 16  # per trained parameter: its value, gradient and two moments in float32
 FULL_RATE, ADAPTER_RATE = 4e-5, 4e-4  # learning rates
-MAX_TEXTS = 20_000
 
 
 class Heal(BuildStep):
@@ -79,6 +76,8 @@ class Heal(BuildStep):
 
     def train(self, layers: Sequence[int] | None) -> tuple[Any, dict[str, Any]]:
         """Return the source with only these `layers`, None for all, after training, and the card's facts."""
+        from localspec.training.texts import training_texts
+
         _check_extras()
         device = torch_devices.find_device(self._device)[1]
         file = self._context.weights("source")
@@ -88,7 +87,8 @@ class Heal(BuildStep):
             with self._context.step("Loading the target"):
                 dtype = torch_devices.natural_dtype(device)
                 teacher = loading.load(self._context.weights("target"), device, dtype)
-            texts = self._texts(teacher)
+            kept, writing = self._context.work_folder / TEXTS, self._seconds * WRITING
+            texts = training_texts(self._context, teacher, kept, seconds=writing, seed=self._seed)
             draft, rank = self._prepare(loading.load_trainable(file, device, layers), device)
             what = f"adapters of rank {rank}" if rank else "all layers"
             seconds = min(self._seconds * (1 - WRITING), max(limit.left(), 1.0))
@@ -109,35 +109,6 @@ class Heal(BuildStep):
             "device": str(device),
         }
         return draft.merge_and_unload() if rank else draft, facts
-
-    def _texts(self, teacher: Any) -> list[TargetText]:
-        """Return texts of the target, from an interrupted build if it wrote some."""
-        from localspec.training.texts import write_texts
-
-        file = self._context.work_folder / TEXTS
-        if file.is_file():
-            texts = [TargetText(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]
-            if texts:
-                return texts
-        batches = write_texts(
-            teacher,
-            self._context.chat_wrappers(),
-            self._context.stop_tokens(),
-            prompts=self._context.training_prompts(),
-            seconds=self._seconds * WRITING,
-            max_texts=MAX_TEXTS,
-            batch=128 if teacher.device.type == "cuda" else 8,
-            seed=self._seed,
-        )
-        texts = []
-        with self._context.step("The target writes texts", unit="text"):
-            for batch in batches:
-                texts += batch
-                self._context.advance(len(batch))
-        if not texts:
-            raise BadValue("The target wrote no texts in time", "Give `heal` more minutes")
-        storage.write_atomically(file, "".join(json.dumps(text) + "\n" for text in texts))
-        return texts
 
     def _prepare(self, draft: Any, device: Any) -> tuple[Any, int]:
         """Return the draft with gradients or adapters for its layers, and the adapters' rank, 0 for none."""
