@@ -18,7 +18,8 @@ from localspec.training.loop import Listener, TrainingPlan, train
 from localspec.training.new_head import first_weights, head_of, likely_tokens, shape_for
 
 ROOM = 0.4  # share of the free memory that the target's hidden states may take
-BATCH, CPU_BATCH = 32, 4  # texts of a step
+# Texts of a step, and the learning rate: a processor takes few steps, so they must be long.
+BATCHES = {"cuda": (32, 5e-4), "cpu": (4, 1e-3)}
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class HeadPlan:
     """How a head is trained: for `seconds` or `steps`, to guess `depth` tokens in a row out of `kept`.
 
     `inner` is the width of its MLP, 0 for the target's; a `deep` one reads the last layer alone. `loss` is
-    TV or CE. `rate` is the learning rate, `batch` the texts of a step, 0 for what suits the device.
+    TV or CE. `rate` is the learning rate, `batch` the texts of a step; of both 0 is what suits the device.
     """
 
     seconds: float
@@ -35,7 +36,7 @@ class HeadPlan:
     inner: int = 0
     deep: bool = False
     loss: str = "tv"
-    rate: float = 1e-3
+    rate: float = 0.0
     batch: int = 0
     seed: int = 0
     warm: float = 0.6
@@ -43,10 +44,11 @@ class HeadPlan:
 
     def training(self, device: Any) -> TrainingPlan:
         """Return the plan of the loop on a torch device."""
+        batch, rate = BATCHES["cuda" if device.type == "cuda" else "cpu"]
         return TrainingPlan(
             seconds=self.seconds,
-            rate=self.rate,
-            batch=self.batch or (BATCH if device.type == "cuda" else CPU_BATCH),
+            rate=self.rate or rate,
+            batch=self.batch or batch,
             warm=self.warm,
             seed=self.seed,
             steps=self.steps,

@@ -32,7 +32,7 @@ HALVES = {  # where the float16 numbers of a block lie: its scale and, where it 
     "Q5_K": (0, 2),
     "Q6_K": (208,),
 }
-STORED = {"float32": "F32", "float16": "F16"}  # in safetensors files
+STORED = {"float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}  # in safetensors files
 K_SIZES = {"Q4_K": (4e-4, 3e-3), "Q5_K": (2e-4, 3e-3), "Q6_K": (5e-5, 0.0)}  # of scale and minimum
 
 
@@ -189,7 +189,7 @@ def write_gguf(tiny: Tiny, path: Path, **metadata: Any) -> Path:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write tensors in float32 or float16."""
+    """Write tensors whose types are in STORED."""
     header, data = {}, b""
     for name, values in tensors.items():
         content = np.ascontiguousarray(values).tobytes()

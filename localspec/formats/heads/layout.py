@@ -15,7 +15,7 @@ from localspec.errors import BrokenModel, UnsupportedModel, printable
 from localspec.formats import torch_checkpoint
 from localspec.formats.files import read_json
 from localspec.formats.graph.rope import rope_of
-from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.formats.huggingface.safetensors import SafetensorsFolder, write_file
 from localspec.formats.values import MAX_CONTEXT, MAX_TOKENS, Values, flag, number, text, whole
 
 Tensor = NDArray[np.float32]
@@ -211,8 +211,6 @@ def default_taps(layers: int) -> tuple[int, ...]:
 
 def write(head: Head, into: Path) -> None:
     """Write a head in float16 into a folder, in the published layout."""
-    from safetensors.numpy import save_file
-
     shape = head.shape
     tensors: dict[str, NDArray[Any]] = {
         name: value.astype(np.float16) for name, value in head.tensors.items()
@@ -220,7 +218,7 @@ def write(head: Head, into: Path) -> None:
     known = np.zeros(shape.vocab, np.bool_)
     known[head.tokens] = True
     tensors |= {"d2t": head.tokens - np.arange(shape.kept), "t2d": known}
-    save_file(tensors, into / WEIGHTS)
+    write_file(into / WEIGHTS, tensors)
     config = {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",

@@ -1,9 +1,11 @@
-"""Read the weights of a Hugging Face folder: one or several .safetensors files and config.json."""
+"""The weights of a Hugging Face folder: one or several .safetensors files and config.json."""
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -110,6 +112,25 @@ class SafetensorsFolder:
         if info.kind == "BF16":
             values = (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(np.float32).reshape(info.shape)
+
+
+def write_file(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write tensors, of types that are in KINDS, as one .safetensors file; raises OSError."""
+    kinds = {np.dtype(form): kind for kind, (_, form) in KINDS.items() if kind != "BF16"}
+    header, at = {}, 0
+    for name, values in tensors.items():
+        place = [at, at := at + values.nbytes]
+        header[name] = {
+            "dtype": kinds[values.dtype],
+            "shape": list(values.shape),
+            "data_offsets": place,
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the data begin at a multiple of eight
+    with path.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for values in tensors.values():
+            out.write(np.ascontiguousarray(values).data)
 
 
 def _read_shard(path: Path) -> tuple[mmap.mmap, dict[str, TensorInfo]]:

@@ -38,7 +38,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--mtp", action="store_true", help="read the target's last layer alone")
     parser.add_argument("--loss", choices=LOSSES, default="tv")
     parser.add_argument("--warm", type=float, default=0.6, help="share of the training with cross-entropy")
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=0.0, help="5e-4 on a GPU, 1e-3 elsewhere")
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1 << 40)
     parser.add_argument("--seed", type=int, default=0)
