@@ -13,7 +13,6 @@ from localspec.cli.models.pull import without_source
 from localspec.cli.sizes import format_bytes
 from localspec.disk import given
 from localspec.errors import BadValue
-from localspec.formats.heads import layout
 
 if TYPE_CHECKING:
     from localspec.library import Library, Progress, StoredModel
@@ -43,6 +42,7 @@ def import_model(
 ) -> None:
     """Add the model and print its formats and sizes."""
     from localspec.cli.progress import Terminal
+    from localspec.formats.heads import layout
     from localspec.library import Library
     from localspec.library.importing.add_local import add_local
 
@@ -71,6 +71,7 @@ def import_model(
 
 def add_head(library: Library, path: Path, name: str, target: str | None, progress: Progress) -> StoredModel:
     """Add the head in a folder; raises BadValue without a target, or for a folder that holds no head."""
+    from localspec.formats.heads import layout
     from localspec.library.importing import heads
     from localspec.library.model import FORMATS
 
