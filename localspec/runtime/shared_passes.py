@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from localspec.core.contracts import Engine, ExportableSession, Read, Session, SharedPasses
+from localspec.core.contracts import Engine, ExportableSession, LayerStates, Read, Session, SharedPasses
 from localspec.core.types import Company, Logits, Tokens
 from localspec.runtime.loading import LoadSpec
 
@@ -166,6 +166,8 @@ class SharedEngine(Engine):
     def session(self) -> Session:
         """Return a new, empty session; those of one engine are for one thread at a time."""
         session = self.passes.between(self.passes.shared.session)
+        if isinstance(session, LayerStates):
+            return SharedTappedSession(self, session)
         exportable = isinstance(session, ExportableSession)
         return (SharedExportableSession if exportable else SharedSession)(self, session)
 
@@ -192,6 +194,15 @@ class SharedSession(Session):
         """Keep at most the first `length` tokens and return the number that was really kept."""
         self._text.passes.opened(self._text)
         return self._text.passes.between(lambda: self._session.rewind(length))
+
+
+class SharedTappedSession(SharedSession, LayerStates):
+    """One text whose hidden states are kept."""
+
+    def states(self) -> Logits:
+        """Return the hidden states [tokens, layers * width] of the text."""
+        assert isinstance(self._session, LayerStates)
+        return self._session.states()
 
 
 class SharedExportableSession(SharedSession, ExportableSession):

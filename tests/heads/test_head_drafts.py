@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import tiny
 from conftest import random_tensors, write_head, write_speculators
 
 import models
+from localspec.core.contracts import Read
 from localspec.core.sampler import Sampling
 from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BadValue, BrokenModel, UnsupportedModel
@@ -19,7 +21,9 @@ from localspec.formats.heads import layout
 from localspec.library import Library, Silent, StoredModel
 from localspec.library.importing import heads
 from localspec.runtime.choice import Choice
-from localspec.runtime.generation import Runtime
+from localspec.runtime.generation import Loaded, Runtime, load
+from localspec.runtime.resolution import resolve
+from localspec.runtime.shared_passes import shared_engines
 
 pytestmark = pytest.mark.engines
 
@@ -95,6 +99,37 @@ def test_a_second_turn_reads_what_is_new(library: Library, target: StoredModel, 
                 pass
             found.append(again.token_ids)
         assert found[0] == found[1]
+
+
+def test_texts_share_passes(library: Library, target: StoredModel, head: StoredModel) -> None:
+    """Two answers at once: the states of each text are its own."""
+    engine = OpenVino(target.folder, taps="1-2-4")
+    shared, alone = engine.shared_passes(2), engine.session()
+    assert shared is not None
+    texts = [shared.session(), shared.session()]
+    shared.forward([Read(texts[0], [3, 1, 4], 1), Read(texts[1], [9], 1)])
+    shared.forward([Read(texts[0], [1], 1), Read(texts[1], [2, 6, 5, 3], 1)])
+    for session, text in zip(texts, ([3, 1, 4, 1], [9, 2, 6, 5, 3]), strict=True):
+        alone.rewind(0)
+        alone.forward(text, 1)
+        assert np.allclose(session.states(), alone.states(), atol=0.05 * np.std(alone.states()))
+    chosen = Choice(engine="openvino", draft="head:name=own", draft_length=FIXED)
+    resolution = resolve(target.name, chosen, library, Silent())
+    loaded = load(resolution)
+    engines = shared_engines(loaded.engines, resolution.target, 2)
+    assert len(engines) == 2
+    _, plain = answer(target, library, draft="off")
+
+    def ask(own: Any) -> list[int]:
+        runtime = Runtime(resolution, loaded=Loaded(own, loaded.tokenizer, None), texts=2)
+        found, steps = runtime.answer(PROMPT, sampling=Sampling(), max_tokens=40, seed=5)
+        for _ in steps:
+            pass
+        own[resolution.target].leave()
+        return list(found.token_ids)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, engines)) == [plain.token_ids] * 2
 
 
 def test_penalties_and_bias_reach_the_guesses(

@@ -165,6 +165,7 @@ def test_auto_takes_the_pair_unless_the_doctor_saw_it_change_the_text(library: L
         plugins.parse("drafters", "hybrid"),
         None,
         False,
+        {},
     )
     assert "localspec doctor" in said.lines[0]
     other = engine_spec("openvino:group=0")  # the verdict is about another arithmetic

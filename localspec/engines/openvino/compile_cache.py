@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -47,8 +47,11 @@ def compiled(
     threads: dict[str, str],
     folder: Path,
     probe: Callable[[Any], NDArray[np.float32]],
+    taps: Sequence[int] = (),
 ) -> tuple[Any, list[Any]]:
     """Compile the graph `source` for the CPU, from its simplified form in `folder` if possible.
+
+    With `taps` it has the hidden states after these layers as a second output.
 
     Otherwise the simplified form is made, and kept if both forms give the same `probe` bit for bit; if they
     do not, it is not tried again. `threads` are settings that do not change the graph. Returns the compiled
@@ -56,14 +59,14 @@ def compiled(
 
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """
-    kept = folder / _key(core, source, settings)
+    kept = folder / _key(core, source, settings, taps)
     other = folder / f".{kept.name}.other"  # marks a graph whose probe differs
     if kept.is_dir():
         with suppress(BrokenModel, RuntimeError):
             graph, mapped = read_simplified(core, kept, source.with_suffix(".bin"))
             return core.compile_model(graph, "CPU", settings | threads), mapped
         shutil.rmtree(kept, ignore_errors=True)
-    model = read_paged(source)
+    model = read_paged(source, taps=taps)
     if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
         return core.compile_model(model, "CPU", settings | threads), [model]
     with atomic.scratch(kept) as work:
@@ -86,13 +89,14 @@ def compiled(
     return found, [model]
 
 
-def _key(core: Any, source: Path, settings: dict[str, str]) -> str:
+def _key(core: Any, source: Path, settings: dict[str, str], taps: Sequence[int]) -> str:
     """Return a digest of all that a simplified graph depends on."""
     import openvino as ov
 
     device = [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
     files = [_stamp(path) for path in (source, source.with_suffix(".bin"))]
-    return sha256(repr([ov.get_version(), device, settings, files]).encode()).hexdigest()[:16]
+    known = [ov.get_version(), device, settings, files, *([tuple(taps)] if taps else [])]
+    return sha256(repr(known).encode()).hexdigest()[:16]
 
 
 def _stamp(path: Path) -> tuple[int, int]:

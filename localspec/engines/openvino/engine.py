@@ -51,7 +51,7 @@ class OpenVino(Engine):
     equal to the bit (docs/exactness.md). `group=0` keeps activations in float32.
     The KV cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
     channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight in one of
-    them. A start with `exit`, `hidden` or `taps` takes longer: only plain graphs are kept for the next start.
+    them. A start with `exit` or `hidden` takes longer, because such graphs are not kept for the next start.
     A head runs in a graph of its own, beside a small one that joins its target's states.
     """
 
@@ -105,7 +105,7 @@ class OpenVino(Engine):
     ) -> list[Any]:
         """Return the compiled graph, in parts if it has an exit."""
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
-        if exit or hidden or self._taps or self.is_head:
+        if exit or hidden or self.is_head:
             self._mapped = list(self._cut(exit))
             return [core.compile_model(part, self.device, settings | own) for part in self._mapped]
         return [self._plain(core, settings, own)]
@@ -127,20 +127,21 @@ class OpenVino(Engine):
             return OpenVinoHeadSession(self, self.parts[0], self._head_files)
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
-        if self._taps:
-            return OpenVinoTappedSession(self, self.parts[0])
-        if len(self.parts[0].outputs) > 1:
+        if len(self.parts[0].outputs) > 1 and not self._taps:
             return OpenVinoHiddenSession(self, self.parts[0])
-        return self.plain_session()
+        return self.whole_session()
 
-    def plain_session(self, reader: Reader | None = None) -> OpenVinoSession:
+    def whole_session(self, reader: Reader | None = None) -> OpenVinoSession:
         """Return a session in a whole graph, with a cache of its own or that of a reader."""
+        if self._taps:
+            return OpenVinoTappedSession(self, self.parts[0], reader)
         kind = OpenVinoSession if self.place.on_card else OpenVinoExportableSession
         return kind(self, self.parts[0], reader)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
-        """Return sessions of texts in one KV cache; None with `exit`, `hidden` or `taps`, and for a head."""
-        plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 and self.hearing is None
+        """Return sessions of texts in one KV cache; None with `exit` or `hidden`, and for a head."""
+        plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 + bool(self._taps)
+        plain = plain and self.hearing is None and not self.is_head
         return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts)) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
@@ -161,7 +162,7 @@ class OpenVino(Engine):
         if self.is_head:
             return [read_head(self._graph)]
         if not layer:
-            return [read_paged(self._graph, hidden=not self._taps, taps=self._taps)]
+            return [read_paged(self._graph, hidden=True)]
         return layer_split.split(read_all_rows(self._graph), layer)
 
     def _plain(self, core: Any, settings: dict[str, str], threads: dict[str, str]) -> Any:
@@ -170,11 +171,11 @@ class OpenVino(Engine):
         from localspec.formats.graph.paged import read_paged
 
         if self.device != "CPU" or self._cache is None:
-            self._mapped = [read_paged(self._graph)]
+            self._mapped = [read_paged(self._graph, taps=self._taps)]
             return core.compile_model(self._mapped[0], self.device, settings | threads)
         folder = self._cache / "cpu"
         compiled, self._mapped = compile_cache.compiled(
-            core, self._graph, settings, threads, folder, self._probe
+            core, self._graph, settings, threads, folder, self._probe, self._taps
         )
         return compiled
 
@@ -227,11 +228,16 @@ class OpenVinoSession(Session):
             return [np.empty((0, self._vocab), np.float32) for _ in reads]
         ids = np.array([token for read in reads for token in read.tokens], np.int64)
         logits: Logits = self._reader.read(parts, wanted, input_ids=ids).reshape(-1, self._vocab)
-        ends = accumulate(read.rows for read in reads)
+        ends, first = accumulate(read.rows for read in reads), 0
         for session, tokens, _ in reads:
             assert isinstance(session, OpenVinoSession)
             session._length += len(tokens)
+            session._after_pass(first, len(tokens))
+            first += len(tokens)
         return [logits[end - read.rows : end] for read, end in zip(reads, ends, strict=True)]
+
+    def _after_pass(self, first: int, count: int) -> None:
+        """Take what else the pass computed of this text: its `count` tokens from the pass's `first` on."""
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the next pass overwrites the rest."""
@@ -300,7 +306,7 @@ class OpenVinoSharedPasses(SharedPasses):
 
     def session(self) -> OpenVinoSession:
         """Return a new, empty session."""
-        session = self._engine.plain_session(self._reader)
+        session = self._engine.whole_session(self._reader)
         session.exact = self._exact
         return session
 
@@ -316,17 +322,13 @@ class OpenVinoStatesSession(OpenVinoSession):
 
     _halved = False
 
-    def __init__(self, engine: OpenVino, compiled: Any) -> None:
-        super().__init__(engine, compiled)
+    def __init__(self, engine: OpenVino, compiled: Any, reader: Reader | None = None) -> None:
+        super().__init__(engine, compiled, reader)
         self._states = HiddenStateBuffer(halved=self._halved)
 
-    def forward(self, tokens: Tokens, rows: int) -> Logits:
-        """Append `tokens` and return a view [rows, vocab] on the request's output."""
-        found = super().forward(tokens, rows)
-        if tokens:
-            states = self._reader.output(1)[: len(tokens)]
-            self._states.put(self._length - len(tokens), states.reshape(len(tokens), -1))
-        return found
+    def _after_pass(self, first: int, count: int) -> None:
+        states = self._reader.output(1)[self._reader.places[first : first + count]]
+        self._states.put(self._length - count, states.reshape(count, -1))
 
 
 class OpenVinoHiddenSession(OpenVinoStatesSession, HiddenStates):

@@ -62,6 +62,7 @@ class Reader:
         self._tensors: dict[str, Any] = {}
         self._most = texts * -(-(engine.context + 1) // self.block)  # a token more, for padding
         self._widths = Widths() if steady and engine.pads else None
+        self.places: Any = np.zeros(0, np.int64)  # of the last pass's tokens in outputs about all of them
         self._blocks = 0
         self._free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
 
@@ -78,7 +79,7 @@ class Reader:
             own[-1:] += self._engine.pads and part.exact and part.size == 1
         width = self._padded(parts, times)
         read = np.concatenate(times)
-        places = np.cumsum(read) - read  # of the tokens in the pass
+        places = self.places = np.cumsum(read) - read  # of the tokens in the pass
         wanted = None if rows is None else places[np.array(rows, int)]
         if wanted is not None:
             least = (width or 2) if self._engine.pads else 0
