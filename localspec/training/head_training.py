@@ -19,7 +19,7 @@ from localspec.training.new_head import first_weights, head_of, likely_tokens, s
 
 ROOM = 0.4  # share of the free memory that the target's hidden states may take
 # Texts of a step, and the learning rate: a processor takes few steps, so they must be long.
-BATCHES = {"cuda": (32, 5e-4), "cpu": (4, 1e-3)}
+BATCHES = {"cuda": (32, 5e-4), "cpu": (8, 1e-3)}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def train_head(
     listener.say(f"Training {count / 1e6:.1f} M weights, which read the target after the layers {read}")
     features = Features(model, shape.taps, int(ROOM * torch_devices.free_memory(model.device)))
     head = TorchHead(shape, weights, model.get_input_embeddings().weight)
-    learner = HeadLearner(head, tokens, features, held_out, depth=plan.depth, loss=plan.loss)
+    learner = HeadLearner(head, tokens, features, held_out, depth=plan.depth, loss=plan.loss, warm=plan.warm)
     try:
         result = train(learner, texts, plan.training(model.device), checkpoint, listener)
         accepted = learner.acceptance(held_out)

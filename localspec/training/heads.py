@@ -20,6 +20,7 @@ TV, CE = "tv", "ce"
 LOSSES = (TV, CE)
 ROWS = 4096  # positions whose logits are in memory at a time
 LATER = 0.8  # weight of the cross-entropy of a guess, relative to the one before (EAGLE-3)
+SINGLE = 0.3  # share of the training in which single guesses are learned
 EVALUATED = 5  # guesses in a row
 EVAL_BATCH = 8  # texts
 
@@ -43,9 +44,10 @@ class Acceptance:
 class HeadLearner:
     """A head that learns from its target's `features` to guess `depth` tokens in a row.
 
-    The warm loss is the cross-entropy, and so is that with `loss` CE. TV is Bebop's end-to-end loss
-    (2606.12370): one minus the expected share of accepted guesses. Probabilities are the target's own: what
-    it gives to tokens that the head cannot guess counts as rejected.
+    For a share `single` of the training it learns single guesses, which is several times as fast, and until
+    the share `warm` the loss is the cross-entropy, as it always is with `loss` CE. TV is Bebop's end-to-end
+    loss (2606.12370): one minus the expected share of accepted guesses. Probabilities are the target's own:
+    what it gives to tokens that the head cannot guess counts as rejected.
     """
 
     def __init__(
@@ -57,11 +59,13 @@ class HeadLearner:
         *,
         depth: int,
         loss: str,
+        warm: float,
+        single: float = SINGLE,
     ) -> None:
         import torch
 
         self._head, self._features, self._held_out = head, features, held_out
-        self._depth, self._kind = depth, loss
+        self._depth, self._kind, self._warm, self._single = depth, loss, warm, single
         ids = torch.from_numpy(tokens).to(features.head.device)
         self._rows = features.head[ids]  # the target's own logits of the tokens that the head can guess
         self._number = torch.full((head.shape.vocab,), -1, device=ids.device)  # its row of each token
@@ -73,21 +77,22 @@ class HeadLearner:
         """The head's weights."""
         return {name: value for name, value in self._head.weights.items() if value.requires_grad}
 
-    def loss(self, texts: Sequence[TargetText], *, warm: bool) -> Tensor:
-        """Return the loss of some texts."""
+    def loss(self, texts: Sequence[TargetText], progress: float) -> Tensor:
+        """Return the loss of some texts, when a share `progress` of the training is done."""
         import torch
 
         batch = self._features.batch(texts)
-        whole = _shifted(batch.answers, self._depth)  # positions with `depth` guesses inside the answer
-        entropy = warm or self._kind == CE
+        depth = 1 if progress < self._single else self._depth
+        whole = _shifted(batch.answers, depth)  # positions with `depth` guesses inside the answer
+        entropy = progress < self._warm or self._kind == CE
         found = []
         with autocast(batch.tokens.device):
-            for guess, states in enumerate(self._head.unroll(batch.tokens, batch.states, self._depth)):
+            for guess, states in enumerate(self._head.unroll(batch.tokens, batch.states, depth)):
                 last, mass = (_moved(part, guess + 1)[whole] for part in (batch.last, batch.mass))
                 found.append(self._compared(states[whole], last, mass, entropy))
         each = torch.stack(found)  # [depth, positions]
         if entropy:
-            weights = torch.tensor([LATER**guess for guess in range(self._depth)], device=each.device)
+            weights = torch.tensor([LATER**guess for guess in range(depth)], device=each.device)
             return (each.mean(1) * weights).sum() / weights.sum()
         return 1 - each.clamp_min(1e-6).cumprod(0).mean()
 

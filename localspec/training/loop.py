@@ -35,8 +35,8 @@ class Learner(Protocol):
     def parameters(self) -> dict[str, Any]:
         """The parameters to train by name; they are changed in place."""
 
-    def loss(self, texts: Sequence[TargetText], *, warm: bool) -> Any:
-        """Return the loss of some texts; `warm` in the first part of the training."""
+    def loss(self, texts: Sequence[TargetText], progress: float) -> Any:
+        """Return the loss of some texts; `progress` is the share of the training that is done."""
 
     def score(self) -> float:
         """Return how good the parameters are on held-out texts; more is better."""
@@ -145,7 +145,7 @@ class _Trainer:
         passes = TimeLimit(self._plan.seconds)
         for _ in range(2):  # the first allocates memory
             began = passes.spent
-            self._learner.loss([text], warm=True).backward()
+            self._learner.loss([text], 1.0).backward()
             self._optimizer.zero_grad()
         return (passes.spent - began) * self._micro_batch
 
@@ -187,7 +187,7 @@ class _Trainer:
         try:
             for at in range(0, len(texts), self._micro_batch):
                 some = texts[at : at + self._micro_batch]
-                loss = self._learner.loss(some, warm=progress < self._plan.warm)
+                loss = self._learner.loss(some, progress)
                 (loss * len(some) / len(texts)).backward()
         except torch.OutOfMemoryError:
             self._optimizer.zero_grad()

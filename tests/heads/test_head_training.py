@@ -155,7 +155,7 @@ def test_acceptance_is_that_of_drafting_one_by_one(gguf: Path, teacher: Any, tex
             value += torch.randn(value.shape, generator=numbers) * 0.02
     head = TorchHead(shape, weights, teacher.get_input_embeddings().weight)
     features = Features(teacher, shape.taps, 1 << 30)
-    found = HeadLearner(head, tokens, features, texts[:3], depth=1, loss="ce").acceptance(texts[:3])
+    found = HeadLearner(head, tokens, features, texts[:3], depth=1, loss="ce", warm=0.5).acceptance(texts[:3])
     counts = np.zeros(EVALUATED + 1)
     with torch.no_grad():
         for text in texts[:3]:
@@ -179,9 +179,9 @@ def test_losses_are_their_formulas(gguf: Path, teacher: Any, texts: list[TargetT
         shape, first_weights(shape, tokens, teacher, seed=1), teacher.get_input_embeddings().weight
     )
     features, text, depth = Features(teacher, shape.taps, 0), texts[0], 2
-    learner = HeadLearner(head, tokens, features, texts[:1], depth=depth, loss="tv")
-    loss = float(learner.loss([text], warm=False).detach())
-    entropy = float(learner.loss([text], warm=True).detach())
+    learner = HeadLearner(head, tokens, features, texts[:1], depth=depth, loss="tv", warm=0.6)
+    loss = float(learner.loss([text], 0.7).detach())
+    entropy = float(learner.loss([text], 0.5).detach())
     whole = [*text.prompt, *text.answer]
     with torch.no_grad():
         target = teacher(torch.tensor([whole])).logits[0].softmax(-1).numpy()[:, tokens]
@@ -190,6 +190,7 @@ def test_losses_are_their_formulas(gguf: Path, teacher: Any, texts: list[TargetT
             head.logits(each)[0].softmax(-1).numpy()
             for each in head.unroll(torch.tensor([whole]), states, depth)
         ]
+        single = float(learner.loss([text], 0.1))
     features.close()
     accepted, entropies = [], [[], []]
     for at in range(len(text.prompt) - 2, len(whole) - 1 - depth):
@@ -198,6 +199,10 @@ def test_losses_are_their_formulas(gguf: Path, teacher: Any, texts: list[TargetT
         for guess in range(depth):
             entropies[guess].append(-(target[at + 1 + guess] * np.log(drafts[guess][at])).sum())
     assert loss == pytest.approx(1 - np.mean(accepted), abs=1e-5)
+    first = [
+        -(target[at + 1] * np.log(drafts[0][at])).sum() for at in range(len(text.prompt) - 2, len(whole) - 2)
+    ]
+    assert single == pytest.approx(np.mean(first), rel=1e-4)
     assert entropy == pytest.approx((np.mean(entropies[0]) + 0.8 * np.mean(entropies[1])) / 1.8, rel=1e-4)
 
 

@@ -51,11 +51,9 @@ def compiled(
 ) -> tuple[Any, list[Any]]:
     """Compile the graph `source` for the CPU, from its simplified form in `folder` if possible.
 
-    With `taps` it has the hidden states after these layers as a second output.
-
     Otherwise the simplified form is made, and kept if both forms give the same `probe` bit for bit; if they
     do not, it is not tried again. `threads` are settings that do not change the graph. Returns the compiled
-    model, and what holds the mapped files that it needs.
+    model, and what holds the mapped files that it needs. It exposes the hidden states after the layers `taps`.
 
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """

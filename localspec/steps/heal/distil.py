@@ -92,7 +92,7 @@ class _Student:
     def found(self, score: float, before: float) -> str:
         return f"Acceptance rate {score:.1%}, {before:.1%} before training"
 
-    def loss(self, texts: Sequence[TargetText], *, warm: bool) -> Any:
+    def loss(self, texts: Sequence[TargetText], progress: float) -> Any:
         import torch
 
         batch = _batch(texts, self._draft.device)
@@ -102,7 +102,7 @@ class _Student:
             draft = _logits(self._draft, batch)[:, :-1][batch.counted]
         vocab = min(target.shape[-1], draft.shape[-1])  # some families pad theirs
         target, draft = target[:, :vocab], draft[:, :vocab]
-        if warm:
+        if progress < self._plan.warm:
             return top_cross_entropy(target, draft, min(self._plan.top, vocab)).mean()
         accepted = overlap(target, draft)
         rates = torch.zeros(batch.counted.shape, device=accepted.device)

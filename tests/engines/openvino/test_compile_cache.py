@@ -65,8 +65,10 @@ def graphs(kept: Path) -> list[str]:
 def read_before(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note each full graph that is read: a start from a simplified one reads none."""
     seen: list[str] = []
-    full: Callable[[Path], Any] = compile_cache.read_paged
-    monkeypatch.setattr(compile_cache, "read_paged", lambda path: [seen.append(path.name), full(path)][1])
+    full: Callable[..., Any] = compile_cache.read_paged
+    monkeypatch.setattr(
+        compile_cache, "read_paged", lambda path, **more: [seen.append(path.name), full(path, **more)][1]
+    )
     return seen
 
 
