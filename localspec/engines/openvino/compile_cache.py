@@ -53,7 +53,7 @@ def compiled(
 
     Otherwise the simplified form is made, and kept if both forms give the same `probe` bit for bit; if they
     do not, it is not tried again. `threads` are settings that do not change the graph. Returns the compiled
-    model, and what holds the mapped files that it needs. It exposes the hidden states after the layers `taps`.
+    model, which exposes the hidden states after the layers `taps`, and what holds its mapped files.
 
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """
