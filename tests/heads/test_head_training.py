@@ -320,4 +320,5 @@ def test_the_command_trains_shows_and_imports(library: Library, gguf: Path, tmp_
     done = localspec.run("import", str(folder), "--name", "other", "--target", target, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["kind"] == "head"
+    assert "of 5 guesses in a row" in localspec.run("show", "other").out  # what its training noted
     assert localspec.run("train-head", target, "--loss", "kl").code == 2

@@ -101,7 +101,10 @@ class TorchHead:
     def _product(self, x: Tensor, name: str) -> Tensor:
         import torch
 
-        return torch.nn.functional.linear(x, self.weights[name])
+        weight = self.weights[name]
+        if not torch.is_autocast_enabled(x.device.type):
+            x = x.to(weight.dtype)  # a target in half precision, and weights that are trained in float32
+        return torch.nn.functional.linear(x, weight)
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         """Return x / sqrt(mean(x^2) + epsilon) * weight, in float32 inside (Zhang and Sennrich 2019)."""

@@ -13,11 +13,11 @@ from localspec.formats.heads.layout import Head, HeadShape
 from localspec.library import storage
 from localspec.library.importing.add_local import check_available
 from localspec.library.manifest import Manifest
-from localspec.library.model import GRAPH, StoredModel
+from localspec.library.model import GRAPH, StoredModel, write_json
 from localspec.library.progress import Progress
 from localspec.library.store import Library
 
-ARCHITECTURE, TOKENIZER = "eagle3", "tokenizer.json"
+ARCHITECTURE, TOKENIZER, CARD = "eagle3", "tokenizer.json", "card.json"
 
 
 def add(library: Library, folder: Path, name: str, target: StoredModel, progress: Progress) -> StoredModel:
@@ -31,6 +31,8 @@ def add(library: Library, folder: Path, name: str, target: StoredModel, progress
 
     def fill(into: Path) -> Manifest:
         write(head, name, target, reference, into, progress)
+        if head.about:  # what a training elsewhere found
+            write_json(into / CARD, head.about | {"target": reference})
         return about_head(name, f"file:{folder.resolve()}", reference, into)
 
     return library.add(name, fill, progress)
