@@ -19,7 +19,7 @@ from localspec.training.new_head import first_weights, head_of, likely_tokens, s
 
 ROOM = 0.4  # share of the free memory that the target's hidden states may take
 # Texts of a step, and the learning rate: a processor takes few steps, so they must be long.
-BATCHES = {"cuda": (32, 5e-4), "cpu": (8, 1e-3)}
+BATCHES = {"cuda": (32, 5e-4), "cpu": (4, 1e-3)}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from conftest import random_tensors, write_head, write_speculators
+from random_heads import random_tensors, write_head, write_speculators
 
 import models
 from localspec.core.contracts import Read

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import TAPS, random_tensors, write_head
+from random_heads import TAPS, random_tensors, write_head
 
 from localspec.core.contracts import HeadSession, LayerStates
 from localspec.engines.openvino.engine import OpenVino

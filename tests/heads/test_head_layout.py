@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from conftest import KEPT, TAPS, random_tensors, write_head, write_speculators
+from random_heads import KEPT, TAPS, random_tensors, write_head, write_speculators
 
 from localspec.errors import BrokenModel, LocalspecError, UnsupportedModel
 from localspec.formats.heads import layout
