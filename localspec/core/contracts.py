@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from localspec.core.types import Candidate, Company, Guess, Logits, Step, Tokens, Verdict
+from localspec.core.types import Branch, Candidate, Company, Guess, Logits, Step, Tokens, Verdict
 
 if TYPE_CHECKING:
     from localspec.core.sampler import Sampler
@@ -67,6 +67,18 @@ class HiddenStates(Session):
     @abstractmethod
     def hidden(self) -> Logits:
         """Return the last hidden states [tokens, width] of the text, a view valid until the next call."""
+
+
+class TreeSession(Session):
+    """A session that reads branches beside its text. An optional extra, asked for by type."""
+
+    @abstractmethod
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` in the same pass; return logits [rows + branches, vocab].
+
+        The text grows by `tokens` alone, whose rows come first and equal those of `forward`, to the bit where
+        its own do. The rows of branches may be rounded otherwise. Raises ContextFull as if all were appended.
+        """
 
 
 class SpeechSession(Session):
@@ -122,11 +134,12 @@ class ExportableSession(Session):
 
 
 class Read(NamedTuple):
-    """The tokens that a session appends in a pass, and how many of the last get logits."""
+    """The tokens that a session appends in a pass, how many of the last get logits, and branches beside."""
 
     session: Session
     tokens: Tokens
     rows: int
+    branches: Sequence[Branch] = ()
 
 
 class SharedPasses(ABC):
@@ -140,7 +153,7 @@ class SharedPasses(ABC):
     def forward(self, reads: Sequence[Read]) -> list[Logits]:
         """Append the tokens of each read to its session, in one pass; return the logits of each.
 
-        The result may be views, valid until the next call. Raises ContextFull like `Session.forward`; all
+        Only a TreeSession's read has branches. The result may be views, valid until the next call. Raises ContextFull like `Session.forward`; all
         sessions are then unchanged.
         """
 
@@ -220,7 +233,8 @@ class Drafter(ABC):
         """Yield guesses for what follows `tokens`, one at a time, as long as the caller asks for more.
 
         Cheap guesses are yielded as they are, expensive ones as a LazyGuess. Advancing without calling
-        `draw()` declines a lazy guess.
+        `draw()` declines a lazy guess. Where the target reads branches, guesses of branches may come between,
+        each after the guess that it follows; one that is declined, or whose parent was, is left out.
         """
 
     def observe(  # noqa: B027 - most drafters do not need it
@@ -230,6 +244,14 @@ class Drafter(ABC):
 
         Called once a step. `tokens` are the text and the whole draft, accepted or not. The logits are valid
         until the target's next pass: copy what must outlive it.
+        """
+
+    def observe_branches(  # noqa: B027 - most drafters do not need it
+        self, tokens: Tokens, branches: Sequence[Guess], logits: Logits
+    ) -> None:
+        """Learn from branches of a draft after `tokens`: `logits` [branches, vocab] follow each.
+
+        Valid like those of `observe`, after which it is called.
         """
 
     def end(self) -> None:  # noqa: B027 - most drafters do not need it
@@ -248,6 +270,14 @@ class ExpectingDrafter(Drafter):
 
         Afterwards it is an earlier text like any other.
         """
+
+
+class SuccessorDrafter(Drafter):
+    """A drafter that knows several tokens that may follow a text. An optional extra, asked for by type."""
+
+    @abstractmethod
+    def successors(self, tokens: Tokens) -> Sequence[Guess]:
+        """Return the likeliest tokens after `tokens`, best first; their confidences are probabilities."""
 
 
 class CopyWalk(Protocol):
@@ -284,7 +314,7 @@ class DraftLengthPolicy(ABC):
 
     @abstractmethod
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Return whether `candidate` is worth its cost after `draft`.
+        """Return whether `candidate` is worth its cost after `draft`, whose branches are among its guesses.
 
         A pure question: asking it changes no later answer.
         """

@@ -43,7 +43,7 @@ class Stats:
         self.accepted += last.accepted
         self.draft_seconds += last.draft_seconds
         self.target_seconds += last.target_seconds
-        if not last.drafted and len(last.tokens) == 1:
+        if not last.drafted and not last.branches and len(last.tokens) == 1:
             self.plain_seconds.append(last.draft_seconds + last.target_seconds)
         missing = last.drafted - len(self.drafted_at)
         self.drafted_at += [0] * missing

@@ -154,9 +154,9 @@ class LlamaCppSharedPasses(SharedPasses):
 
     def forward(self, reads: Sequence[Read]) -> list[Logits]:
         """Read tokens of several texts in as few passes as hold them; return copies, or views of one."""
-        for session, tokens, _ in reads:
-            assert isinstance(session, LlamaCppSession)
-            session.check(tokens)
+        for read in reads:
+            assert isinstance(read.session, LlamaCppSession)
+            read.session.check(read.tokens)
         batches = list(self._batches(reads))
         if len(batches) == 1:
             return list(self._read(batches[0]))
@@ -179,8 +179,8 @@ class LlamaCppSharedPasses(SharedPasses):
             return [batch[0].session.forward(batch[0].tokens, batch[0].rows)]
         self._texts.make_room(sum(len(read.tokens) for read in batch))
         parts = []
-        for session, tokens, rows in batch:
-            assert isinstance(session, LlamaCppSession)
-            parts.append(Part(session.text, tokens, rows))
+        for read in batch:
+            assert isinstance(read.session, LlamaCppSession)
+            parts.append(Part(read.session.text, read.tokens, read.rows))
         logits = self._texts.read(parts)
         return np.split(logits, list(accumulate(read.rows for read in batch))[:-1])

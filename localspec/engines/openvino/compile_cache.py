@@ -63,7 +63,7 @@ def compiled(
             graph, mapped = read_simplified(core, kept, source.with_suffix(".bin"))
             return core.compile_model(graph, "CPU", settings | threads), mapped
         shutil.rmtree(kept, ignore_errors=True)
-    model = read_paged(source)
+    model = read_paged(source, trees=True)
     if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
         return core.compile_model(model, "CPU", settings | threads), [model]
     with atomic.scratch(kept) as work:
@@ -92,7 +92,7 @@ def _key(core: Any, source: Path, settings: dict[str, str]) -> str:
 
     device = [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
     files = [_stamp(path) for path in (source, source.with_suffix(".bin"))]
-    return sha256(repr([ov.get_version(), device, settings, files]).encode()).hexdigest()[:16]
+    return sha256(repr([ov.get_version(), device, settings, files, "trees"]).encode()).hexdigest()[:16]
 
 
 def _stamp(path: Path) -> tuple[int, int]:
