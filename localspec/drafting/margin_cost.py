@@ -16,7 +16,8 @@ def log_softmax(logits: Logits) -> Logits:
     """Return the log-probabilities [..., vocab] of logits at temperature 1, in float32."""
     shifted: Logits = logits - logits.max(axis=-1, keepdims=True)
     total = np.exp(shifted).sum(axis=-1, keepdims=True, dtype=np.float64)
-    return (shifted - np.log(total)).astype(np.float32)
+    logs: Logits = (shifted - np.log(total)).astype(np.float32)
+    return logs
 
 
 def margin_cost(q: Logits, p: Logits, a: float = A, b: float = B) -> Values:
@@ -31,7 +32,8 @@ def margin_cost(q: Logits, p: Logits, a: float = A, b: float = B) -> Values:
 def point_cost(q: Logits, tokens: NDArray[np.int64], a: float = A, b: float = B) -> Values:
     """Return R_ab(q || p) [tokens] where p is sure of one of `tokens` at each position."""
     ratio = -q[np.arange(len(q)), tokens].astype(np.float64)
-    return np.maximum(np.log1p(-a) + ratio, 0.0) + np.exp(-ratio) * np.maximum(np.log(b) + ratio, 0.0)
+    over: Values = np.maximum(np.log1p(-a) + ratio, 0.0)
+    return over + np.exp(-ratio) * np.maximum(np.log(b) + ratio, 0.0)
 
 
 def _cost(q: Logits, p: Logits, a: float, b: float) -> float:

@@ -1,4 +1,4 @@
-"""A search for the sub-blocks that a model misses least: random proposals, and some by Bayesian optimization."""
+"""A search for the sub-blocks that a model misses least: random proposals, and some Bayesian ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 
 from localspec.drafting.skip_mask import SkipMask
 
-STEPS, EVERY, PATIENCE = (
-    60,
-    10,
-    20,
-)  # proposals; one of EVERY is Bayesian; the search ends after PATIENCE in vain
+STEPS, EVERY, PATIENCE = 60, 10, 20  # masks to try, one of EVERY by the model; the end after so many in vain
 POOL, BEST = 512, 8  # candidates of a Bayesian proposal, and the best masks whose neighbours are among them
 SCALES = (0.03, 0.1, 0.3, 1.0)  # of the kernel, in shares of all bits
 NOISE = 1e-4  # of a standardized cost
@@ -51,9 +47,10 @@ def search(
 ) -> list[Trial]:
     """Return the masks that were tried, the cheapest first, each with the same number of sub-blocks.
 
-    DIMR of VIA-SD (Xian et al. 2026, arXiv 2606.12243): masks at a fixed ratio of a model's sub-blocks, but for
-    those of its first and last layer, and the one of least `cost`. Each `every`-th proposal has the highest
-    expected improvement by a Gaussian process on the masks so far. `tried` is told each trial.
+    The mask search of VIA-SD (Xian et al. 2026, arXiv 2606.12243) over masks that leave out a fixed ratio of
+    the sub-blocks of all layers but the first and the last. Each `every`-th proposal has the highest expected
+    improvement by a Gaussian process on the masks so far. It ends after `steps` masks, or `patience` in a row
+    that are no better. `tried` is told each trial.
     """
     size, count = 2 * (layers - 2), skipped(layers, ratio)
     random = np.random.default_rng(seed)
@@ -118,24 +115,25 @@ def _swapped(bits: Bits, random: np.random.Generator) -> Bits:
 def _predicted(seen: NDArray[np.bool_], costs: Values, fresh: NDArray[np.bool_]) -> tuple[Values, Values]:
     """Return the mean and the deviation of the costs of `fresh` masks by a Gaussian process on those seen.
 
-    Its kernel is exp(-d / (2 scale)) of the Hamming distance d, which is an RBF on bits; the scale is the one of
-    the greatest marginal likelihood (Rasmussen and Williams 2006, algorithm 2.1).
+    Its kernel is exp(-d / (2 scale)) of the Hamming distance d, which is an RBF on bits; the scale is the one
+    of the greatest marginal likelihood (Rasmussen and Williams 2006, algorithm 2.1).
     """
     spread = costs.std() or 1.0
     values = (costs - costs.mean()) / spread
-    best: tuple[float, float, Values, Values] | None = None
-    for scale in (share * seen.shape[1] for share in SCALES):
-        factor = np.linalg.cholesky(_kernel(seen, seen, scale) + NOISE * np.eye(len(seen)))
-        weights = np.linalg.solve(factor.T, np.linalg.solve(factor, values))
-        likelihood = -0.5 * float(values @ weights) - float(np.log(np.diag(factor)).sum())
-        if best is None or likelihood > best[0]:
-            best = likelihood, scale, factor, weights
-    assert best is not None
-    _, scale, factor, weights = best
+    fits = [_fit(seen, values, share * seen.shape[1]) for share in SCALES]
+    _, scale, factor, weights = max(fits, key=lambda fit: fit[0])
     cross = _kernel(fresh, seen, scale)
     left = np.linalg.solve(factor, cross.T)
     variance = np.maximum(1.0 - (left**2).sum(axis=0), 1e-12)
     return cross @ weights * spread + costs.mean(), np.sqrt(variance) * spread
+
+
+def _fit(seen: NDArray[np.bool_], values: Values, scale: float) -> tuple[float, float, Values, Values]:
+    """Return the log-likelihood of a scale, the scale, the kernel's Cholesky factor, and the weights."""
+    factor: Values = np.linalg.cholesky(_kernel(seen, seen, scale) + NOISE * np.eye(len(seen)))
+    weights: Values = np.linalg.solve(factor.T, np.linalg.solve(factor, values))
+    likelihood = -0.5 * float(values @ weights) - float(np.log(np.diag(factor)).sum())
+    return likelihood, scale, factor, weights
 
 
 def _kernel(left: NDArray[np.bool_], right: NDArray[np.bool_], scale: float) -> Values:
