@@ -38,7 +38,7 @@ DraftLengthPolicy = Annotated[
 Verifier = Annotated[
     str,
     typer.Option(
-        help="How drafts are verified: exact or rejection; via changes the text.",
+        help="exact, rejection; via changes the text.",
         autocompletion=completion.verifiers,
         metavar="SPEC",
     ),

@@ -95,7 +95,7 @@ class HybridDraft(CopyingDrafter):
 
     def walk(self, tokens: Tokens) -> RetrievalWalk:
         """Take in `tokens` and return the position after them."""
-        return RetrievalWalk(self._suffix.walk(tokens), tokens[-1:])
+        return RetrievalWalk(self._suffix, self._suffix.walk(tokens), tokens[-1:])
 
     def guess(self, walk: CopyWalk) -> Guess | None:
         """Return the more confident of a copy and a recycled token, None without either."""
@@ -110,17 +110,18 @@ class HybridDraft(CopyingDrafter):
 class RetrievalWalk(CopyWalk):
     """A position in the texts that `suffix` copies from, and the last token before it."""
 
-    def __init__(self, copies: CopyWalk, last: Tokens) -> None:
-        self.copies, self.last = copies, last
+    def __init__(self, suffix: CopyingDrafter, copies: CopyWalk, last: Tokens) -> None:
+        self._suffix, self.copies, self.last = suffix, copies, last
 
     def go(self, token: int, *, copied: bool = False) -> None:
-        """Advance by `token`."""
-        self.copies.go(token, copied=copied)
+        """Advance by `token`; a recycled guess is no copy."""
+        copy = self._suffix.guess(self.copies) if copied else None
+        self.copies.go(token, copied=copy is not None and copy.token == token)
         self.last = (token,)
 
     def fork(self) -> RetrievalWalk:
         """Return another walk from the same position."""
-        return RetrievalWalk(self.copies.fork(), self.last)
+        return RetrievalWalk(self._suffix, self.copies.fork(), self.last)
 
 
 class _ModelGuesses:

@@ -33,7 +33,8 @@ def point_cost(q: Logits, tokens: NDArray[np.int64], a: float = A, b: float = B)
     """Return R_ab(q || p) [tokens] where p is sure of one of `tokens` at each position."""
     ratio = -q[np.arange(len(q)), tokens].astype(np.float64)
     over: Values = np.maximum(np.log1p(-a) + ratio, 0.0)
-    return over + np.exp(-ratio) * np.maximum(np.log(b) + ratio, 0.0)
+    under: Values = np.exp(-ratio) * np.maximum(np.log(b) + ratio, 0.0)
+    return np.add(over, under)
 
 
 def _cost(q: Logits, p: Logits, a: float, b: float) -> float:

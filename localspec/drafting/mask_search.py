@@ -130,8 +130,9 @@ def _predicted(seen: NDArray[np.bool_], costs: Values, fresh: NDArray[np.bool_])
 
 def _fit(seen: NDArray[np.bool_], values: Values, scale: float) -> tuple[float, float, Values, Values]:
     """Return the log-likelihood of a scale, the scale, the kernel's Cholesky factor, and the weights."""
-    factor: Values = np.linalg.cholesky(_kernel(seen, seen, scale) + NOISE * np.eye(len(seen)))
-    weights: Values = np.linalg.solve(factor.T, np.linalg.solve(factor, values))
+    kernel = _kernel(seen, seen, scale) + NOISE * np.eye(len(seen))
+    factor: Values = np.asarray(np.linalg.cholesky(kernel), np.float64)
+    weights: Values = np.asarray(np.linalg.solve(factor.T, np.linalg.solve(factor, values)), np.float64)
     likelihood = -0.5 * float(values @ weights) - float(np.log(np.diag(factor)).sum())
     return likelihood, scale, factor, weights
 

@@ -160,9 +160,10 @@ def with_own_tier(spec: Spec, target: StoredModel, engine: Spec) -> Spec:
     middle, name = spec.options.get(MIDDLE), target.name
     if middle == EXIT:
         layers = target.layer_count()
-        middle = str(engine.options.get("exit") or max(round(FIRST_LAYERS * layers), 1))
-        if not layers and not engine.options.get("exit"):
-            raise BadValue(f"`{name}` does not tell its number of layers", "Give one: `middle=20`")
+        exit = engine.options.get("exit") or min(max(round(FIRST_LAYERS * layers), 1), layers - 1)
+        if exit < 1:
+            raise BadValue(f"`{name}` has no layer to exit after that is known", "Give one: `middle=20`")
+        middle = str(exit)
     elif middle == MASK:
         middle = skip_masks.read(target)
         if middle is None:

@@ -8,11 +8,12 @@ import typer
 
 from localspec.cli import completion, console, options
 
-HELP = """Find which attentions and MLPs a smaller pass of MODEL leaves out, for `--draft cascade:middle=mask`.
+HELP = """Find which attentions and MLPs a smaller pass of MODEL leaves out.
 
-The model answers prompts, and masks are tried on the answers: at random, and now and then by Bayesian
-optimization. The best one is kept for the model. The command tells how often the smaller pass agrees with
-the whole model, what it costs, and whether a middle tier of it helps a draft. It needs torch."""
+Such a pass checks drafts with `--draft cascade:middle=mask`. The model answers prompts, and masks are tried
+on the answers: at random, and now and then by Bayesian optimization. The best one is kept for the model.
+The command tells how often the smaller pass agrees with the whole model, what it costs, and whether a
+middle tier of it helps a draft. It needs torch."""
 EPILOG = "Example: localspec find-mask qwen2.5-coder-0.5b --steps 40"
 
 

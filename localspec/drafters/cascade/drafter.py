@@ -121,7 +121,7 @@ class CascadeDraft(ExpectingDrafter, TieredDrafter):
             if not taken:
                 return
             for guess, tier in taken:
-                walk.go(guess.token, copied=tier == DRAFT and self._model is None)
+                walk.go(guess.token, copied=tier == DRAFT)
                 text.append(guess.token)
 
     def _rest(
