@@ -16,6 +16,7 @@ from localspec.bench.tuning.mask_finder import MaskFinder, choice_for
 from localspec.bench.wording import parities
 from localspec.cli.answers import answer_values, format_stats_line
 from localspec.cli.drafts.find_mask import format_mask
+from localspec.cli.machine.bench import bench
 from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, VocabularyMismatch
 from localspec.library import Library, Silent
@@ -182,6 +183,11 @@ def test_tune_never_changes_the_text(library: Library, gguf: Path) -> None:
     candidates = [*engine_candidates(runtime), *draft_candidates(runtime, library)]
     assert len(candidates) > 4
     assert {candidate.choice.verifier for candidate in candidates} == {"exact"}
+
+
+def test_a_benchmark_refuses_a_draft_without_tiers_before_anything_is_loaded() -> None:
+    with pytest.raises(BadValue, match="`--verifier via` needs the drafter `cascade`"):
+        bench(model="no-such-model", draft=["ngram"], verifier="via")
 
 
 def test_a_benchmark_calls_it_lossy() -> None:

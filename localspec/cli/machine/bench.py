@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,7 +123,8 @@ def bench(given: BenchOptions) -> None:
         device=given.device,
         threads=given.threads,
     )
-    choice.check()
+    for draft in given.draft or [choice.draft]:
+        replace(choice, draft=draft).check()
     report = measure(given, choice, prompts)
     write_files(report, given)
     if given.prints_json:
