@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from localspec.core.stats import Emitted
 from localspec.core.types import Branch, Candidate, Company, Guess, Logits, Step, Tokens, Verdict
 
 if TYPE_CHECKING:
@@ -58,6 +59,18 @@ class EarlyExit(Session):
         `tokens` follow the text, which does not grow. The first layers read each token once: neither the next
         call nor `forward` reads the same tokens through them again. The result may be a view, valid until the
         next call. Raises ContextFull.
+        """
+
+
+class ReducibleSession(Session):
+    """A session whose model also runs without some sub-blocks. An optional extra, asked for by type."""
+
+    @abstractmethod
+    def reduced(self, skipped: str) -> Session:
+        """Return a new, empty session of the same model without the sub-blocks `skipped`, such as `a4-6+m5`.
+
+        It shares the weights and has a KV cache of its own. Raises BadValue for sub-blocks that the model
+        cannot skip (drafting/skip_mask.py), UnsupportedModel for a family that runs only whole.
         """
 
 
@@ -153,8 +166,8 @@ class SharedPasses(ABC):
     def forward(self, reads: Sequence[Read]) -> list[Logits]:
         """Append the tokens of each read to its session, in one pass; return the logits of each.
 
-        Only a TreeSession's read has branches. The result may be views, valid until the next call. Raises ContextFull like `Session.forward`; all
-        sessions are then unchanged.
+        Only a TreeSession's read has branches. The result may be views, valid until the next call. Raises
+        ContextFull like `Session.forward`; all sessions are then unchanged.
         """
 
 
@@ -206,8 +219,9 @@ class Drafter(ABC):
     """A source of guesses. It does not decide when to stop: the draft-length policy does.
 
     A drafter is made as `Drafter(target, **options)` with the target's cursor; one with an option `name` runs
-    the model of that name and is made as `Drafter(target, draft_model, **options)`. `translates` tells
-    whether it is given a translation: never, always, or only for a draft model with another vocabulary.
+    the model of that name and is made as `Drafter(target, draft_model, **options)`. One with an option
+    `middle` that names a model gets that as a third argument. `translates` tells whether it is given a
+    translation: never, always, or only for a draft model with another vocabulary.
 
     For each answer the loop calls `begin` once, then `propose` and `observe` in turns, and `end` once, also
     after an interrupt or an error.
@@ -217,7 +231,10 @@ class Drafter(ABC):
 
     @classmethod
     def needs(cls, **options: Any) -> dict[str, Any]:
-        """Return the options that the target's engine must have for a drafter with these `options`."""
+        """Return the options that the target's engine must have for a drafter with these `options`.
+
+        None stands for any value. Raises BadValue for options that do not fit together.
+        """
         return {}
 
     @property
@@ -286,6 +303,9 @@ class CopyWalk(Protocol):
     def go(self, token: int, *, copied: bool = False) -> None:
         """Advance by `token`; `copied` tells whether it is the guess made at this position."""
 
+    def fork(self) -> CopyWalk:
+        """Return another walk from the same position."""
+
 
 class CopyingDrafter(ExpectingDrafter):
     """A drafter that copies from earlier texts, and lets another drafter mix its guesses between the copies.
@@ -300,6 +320,14 @@ class CopyingDrafter(ExpectingDrafter):
     @abstractmethod
     def guess(self, walk: CopyWalk) -> Guess | None:
         """Return the most likely token at a position, None without a long enough match."""
+
+
+class TieredDrafter(Drafter):
+    """A drafter whose guesses a tier below the target checks. An optional extra, asked for by type."""
+
+    @abstractmethod
+    def tier(self, position: int, token: int) -> str:
+        """Return the tier that stands for `token` at a position of this step's text, empty if none does."""
 
 
 class DraftLengthPolicy(ABC):
@@ -348,15 +376,32 @@ class Verifier(ABC):
 
     `lossless` tells whether the text keeps the target's own distribution. `coupled` tells whether a sampling
     drafter should share the target's randomness at each position (which makes them agree) or draw afresh (for
-    rejection sampling).
+    rejection sampling). `drafter` is the only drafter it works with, empty for any; that drafter gets the
+    verifier's options.
     """
 
     lossless: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
+    drafter: ClassVar[str] = ""
 
     @abstractmethod
     def verify(self, tokens: Tokens, draft: Sequence[Guess], logits: Logits, sampler: Sampler) -> Verdict:
         """Return the verdict on `draft` after `tokens`, from `logits` [len(draft) + 1, vocab]."""
+
+
+class LossyVerifier(Verifier):
+    """A verifier that accepts tokens which the target may not have chosen. An optional extra."""
+
+    lossless: ClassVar[bool] = False
+
+    @abstractmethod
+    def follow(self, drafter: Drafter) -> None:
+        """Verify the guesses of `drafter` from now on."""
+
+    @property
+    @abstractmethod
+    def emitted(self) -> tuple[Emitted, ...]:
+        """The tier behind each token of the last verdict."""
 
 
 class Decoding(ABC):

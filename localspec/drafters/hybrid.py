@@ -7,24 +7,18 @@ from functools import partial
 from typing import Annotated
 
 from localspec import plugins
-from localspec.core.contracts import (
-    CopyingDrafter,
-    CopyWalk,
-    Drafter,
-    DraftModel,
-    ExpectingDrafter,
-    SuccessorDrafter,
-)
+from localspec.core.contracts import CopyingDrafter, CopyWalk, Drafter, DraftModel, SuccessorDrafter
 from localspec.core.cursor import Cursor
-from localspec.core.sampler import Sampler
+from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import SURE, Candidate, Guess, LazyGuess, Logits, Tokens, Verdict
 from localspec.drafting.branches import Branches
 from localspec.plugins import Option
 
 SUFFIX, MODEL, RECYCLE = "suffix", "draft_model", "recycle"  # sources of guesses, named as their parts
+ANY = Sampler(Sampling())  # a table of successors samples nothing
 
 
-class HybridDraft(ExpectingDrafter):
+class HybridDraft(CopyingDrafter):
     """Offers at each position a draft model's guess, and instead of it a copy or a recycled token.
 
     Without a model, or where its guess is declined, the more confident of two retrieved tokens follows: what
@@ -82,11 +76,11 @@ class HybridDraft(ExpectingDrafter):
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Candidate]:
         """Yield for each position a lazy guess of the model, if there is one, then a retrieved token."""
-        walk, text = self._suffix.walk(tokens), list(tokens)
+        walk, text = self.walk(tokens), list(tokens)
         model = _ModelGuesses(self._model, sampler) if self._model else None
         branches = Branches(tokens, self._recycle.successors)
         while True:
-            guess, retrieved = None, self._retrieved(walk, text, sampler)
+            guess, retrieved = None, self.guess(walk)
             yield from _recycled(branches.better(retrieved.confidence if retrieved else SURE))
             if model is not None and (candidate := model.offer(text, retrieved)) is not None:
                 yield candidate
@@ -110,14 +104,36 @@ class HybridDraft(ExpectingDrafter):
         """Let `recycle` learn from the logits of branches."""
         self._recycle.observe_branches(tokens, branches, logits)
 
-    def _retrieved(self, walk: CopyWalk, text: Tokens, sampler: Sampler) -> Guess | None:
+    def walk(self, tokens: Tokens) -> RetrievalWalk:
+        """Take in `tokens` and return the position after them."""
+        return RetrievalWalk(self._suffix, self._suffix.walk(tokens), tokens[-1:])
+
+    def guess(self, walk: CopyWalk) -> Guess | None:
         """Return the more confident of a copy and a recycled token, None without either."""
-        copy = self._suffix.guess(walk)
-        offered = self._recycle.propose(text[-1:], sampler)
+        assert isinstance(walk, RetrievalWalk)
+        copy = self._suffix.guess(walk.copies)
+        offered = self._recycle.propose(walk.last, ANY)
         successor = next((one for one in offered if isinstance(one, Guess) and one.after is None), None)
         if isinstance(successor, Guess) and (copy is None or successor.confidence > copy.confidence):
             return successor._replace(source=RECYCLE)
         return copy._replace(source=SUFFIX) if copy else None
+
+
+class RetrievalWalk(CopyWalk):
+    """A position in the texts that `suffix` copies from, and the last token before it."""
+
+    def __init__(self, suffix: CopyingDrafter, copies: CopyWalk, last: Tokens) -> None:
+        self._suffix, self.copies, self.last = suffix, copies, last
+
+    def go(self, token: int, *, copied: bool = False) -> None:
+        """Advance by `token`; a recycled guess is no copy."""
+        copy = self._suffix.guess(self.copies) if copied else None
+        self.copies.go(token, copied=copy is not None and copy.token == token)
+        self.last = (token,)
+
+    def fork(self) -> RetrievalWalk:
+        """Return another walk from the same position."""
+        return RetrievalWalk(self._suffix, self.copies.fork(), self.last)
 
 
 def _recycled(guesses: Iterator[Guess]) -> Iterator[Guess]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from localspec.core.contracts import Engine, Session, SharedPasses
 from localspec.engines.torch.model import TorchModel
+from localspec.engines.torch.reduced import TorchReducibleSession
 from localspec.engines.torch.sessions import (
     GrowingSession,
     RecurrentSession,
@@ -45,20 +46,23 @@ class Torch(TorchModel, Engine):
         threads: Annotated[int, Option("CPU threads, 0 for PyTorch's choice", least=0, most=1024)] = 0,
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
+        skip: Annotated[bool, Option("let smaller passes leave out sub-blocks")] = False,
     ) -> None:
         del cache
-        if exit and hidden:
-            raise not_together("exit", "hidden")
+        asked = [name for name, on in (("exit", exit), ("hidden", hidden), ("skip", skip)) if on]
+        if len(asked) > 1:
+            raise not_together(*asked[:2])
         check_extra()
         if exit:
             layer_split.check(model, exit)
         super().__init__(model, device, precision, threads)
         self._check()
         self.parts = self._in_parts(exit) if exit else None
-        self.hidden = hidden
-        if hidden and (self.recurrent or self.static):
+        self.hidden, self.skip = hidden, skip
+        if (hidden or skip) and (self.recurrent or self.static):
+            lacks = "exposes no hidden states" if hidden else "has no smaller passes"
             raise UnsupportedModel(
-                f"`{model}` exposes no hidden states with the torch engine on {self.device}",
+                f"`{model}` {lacks} with the torch engine on {self.device}",
                 "Run it with another engine: `localspec parts engines`",
             )
 
@@ -76,6 +80,8 @@ class Torch(TorchModel, Engine):
             return TorchSplitSession(self, self.parts)
         if self.hidden:
             return TorchHiddenSession(self)
+        if self.skip:
+            return TorchReducibleSession(self)
         if self.recurrent:
             return RecurrentSession(self)
         return StaticSession(self) if self.static else GrowingSession(self)
@@ -83,9 +89,10 @@ class Torch(TorchModel, Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
 
-        That is so with `exit` or `hidden`, with fixed shapes, and in families that do not keep all keys.
+        That is so with `exit`, `hidden` or `skip`, with fixed shapes, and in families that do not keep all
+        keys.
         """
-        alone = self.parts or self.hidden or self.recurrent or self.static
+        alone = self.parts or self.hidden or self.skip or self.recurrent or self.static
         return TorchSharedPasses(self, texts) if not alone and self.masked else None
 
     def _check(self) -> None:
