@@ -83,7 +83,9 @@ class HiddenStates(Session):
 
 
 class TreeSession(Session):
-    """A session that reads branches beside its text. An optional extra, asked for by type."""
+    """A session that reads up to `branches` beside its text. An optional extra, asked for by type."""
+
+    branches: int = 64
 
     @abstractmethod
     def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:

@@ -29,7 +29,7 @@ class Cursor:
     def read(self, tokens: Tokens, rows: int = 1, branches: Sequence[Branch] = ()) -> Logits:
         """Return the logits [rows + branches, vocab] of the last `rows` tokens of the text `tokens`.
 
-        Those of `branches`, for which the cursor must be `branching`, come last. Effects: the session holds
+        Those of `branches`, which the session must read, come last. Effects: the session holds
         `tokens` afterwards. Raises ContextFull; the session then holds what it held. The logits may be a view
         of the engine's memory, valid until the next read.
         """
@@ -44,9 +44,9 @@ class Cursor:
         return self._forward(tokens[at:], rows, branches)
 
     @property
-    def branching(self) -> bool:
-        """Return whether the session reads branches beside its text."""
-        return isinstance(self.session, TreeSession)
+    def branches(self) -> int:
+        """Return how many branches the session reads beside its text."""
+        return self.session.branches if isinstance(self.session, TreeSession) else 0
 
     @property
     def exportable(self) -> bool:

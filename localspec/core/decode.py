@@ -32,10 +32,11 @@ def decode(
     """
     drafter.begin(prompt)
     policy.begin(prompt)
+    parts = _Parts(target, drafter, policy, verifier, sampler, processor)
     text, ahead, finish = list(prompt), list[Guess](), None
     try:
         while finish is None:
-            last, ahead = _step(text, ahead, target, drafter, policy, verifier, sampler, processor)
+            last, ahead = _step(text, ahead, parts)
             text += last.tokens
             finish = last.finish
             policy.learn(last)
@@ -45,22 +46,25 @@ def decode(
         drafter.end()
 
 
-def _step(
-    text: list[int],
-    ahead: Sequence[Guess],
-    target: Cursor,
-    drafter: Drafter,
-    policy: DraftLengthPolicy,
-    verifier: Verifier,
-    sampler: Sampler,
-    processor: OutputProcessor,
-) -> tuple[Step, list[Guess]]:
+class _Parts(NamedTuple):
+    """The parts of a loop."""
+
+    target: Cursor
+    drafter: Drafter
+    policy: DraftLengthPolicy
+    verifier: Verifier
+    sampler: Sampler
+    processor: OutputProcessor
+
+
+def _step(text: list[int], ahead: Sequence[Guess], parts: _Parts) -> tuple[Step, list[Guess]]:
     """Draft after `text`, verify the draft in one target pass; return what that adds to the answer.
 
     The draft begins with what the last pass told `ahead`, if it pays; what this one tells comes second.
     """
+    target, drafter, policy, verifier, sampler, processor = parts
     started = perf_counter()
-    draft = make_draft(text, drafter, policy, sampler, processor.remaining - 1, ahead)
+    draft = make_draft(text, drafter, policy, sampler, processor.remaining - 1, ahead, target.branches)
     guesses = draft.guesses
     drafted = perf_counter()
     whole = text + [guess.token for guess in guesses]
@@ -141,18 +145,20 @@ def make_draft(
     sampler: Sampler,
     limit: int,
     ahead: Sequence[Guess] = (),
+    most: int = 0,
 ) -> Draft:
     """Return a draft after `tokens` of at most `limit` guesses, as long as the policy wants more.
 
-    It begins with the guesses `ahead`. A declined lazy guess costs nothing, and the drafter may have another
-    candidate; a declined guess ends the draft, one of a branch only leaves it out.
+    It begins with the guesses `ahead`, and has at most `most` guesses on branches. A declined lazy guess costs
+    nothing, and the drafter may have another candidate; a declined guess ends the draft, one of a branch only
+    leaves it out.
     """
     draft, taken = Draft([], [], [], []), list[Guess]()
     candidates = _candidates(tokens, draft.guesses, ahead, drafter, sampler)
     started = perf_counter()
     while len(taken) < limit and (candidate := next(candidates, None)) is not None:
         if isinstance(candidate, Guess) and candidate.after is not None:
-            if _fits(candidate, draft) and policy.wants_more(taken, candidate):
+            if len(draft.branches) < most and _fits(candidate, draft) and policy.wants_more(taken, candidate):
                 draft.branches.append(candidate)
                 taken.append(candidate)
             continue

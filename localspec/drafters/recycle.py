@@ -38,7 +38,7 @@ class RecycleDraft(SuccessorDrafter):
         self._next: dict[int, tuple[int, int]] = {}  # token -> successor, and how often in a row
         self._others: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}  # and their probabilities
         self._repeats, self._successors = repeats, successors
-        self._branching = target.branching and successors > 1
+        self._branching = target.branches > 0 and successors > 1
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
         """Yield successor after successor, from the last token on, and branches between them."""

@@ -228,6 +228,11 @@ class SharedExportableSession(SharedSession, ExportableSession):
 class SharedTreeSession(SharedSession, TreeSession):
     """One text, beside which branches are read."""
 
+    def __init__(self, text: SharedEngine, session: Session) -> None:
+        super().__init__(text, session)
+        assert isinstance(session, TreeSession)
+        self.branches = session.branches
+
     def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
         """Append `tokens` and read `branches` beside them; return logits [rows + branches, vocab]."""
         return self._read(tokens, rows, branches)

@@ -21,7 +21,7 @@ from localspec.core.contracts import (
     SpeechSession,
     TreeSession,
 )
-from localspec.core.sessions import HiddenStateBuffer, SplitSession
+from localspec.core.sessions import HiddenStateBuffer, SplitSession, Tree
 from localspec.core.types import Branch, Logits, Tokens
 from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
@@ -208,11 +208,10 @@ class OpenVinoSession(Session):
             size = len(tokens) + len(branches)
             if (total := session._length + size) > self._context:
                 raise ContextFull(total, self._context)
-            first = len(tokens) - rows
-            parents = [first + branch.parent for branch in branches]
-            parts.append(Part(session._blocks, session._length, size, session.exact, parents))
+            tree = Tree.of(session._length, tokens, rows, branches)
+            parts.append(Part(session._blocks, session._length, size, session.exact, tree.parents))
             ids += [*tokens, *(branch.token for branch in branches)]
-            wanted += range(len(ids) - size + first, len(ids))
+            wanted += range(len(ids) - rows - len(branches), len(ids))
         if not ids:
             return [np.empty((0, self._vocab), np.float32) for _ in reads]
         logits: Logits = self._reader.read(parts, wanted, input_ids=np.array(ids, np.int64))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from localspec.core.sessions import Tree
 from localspec.engines.openvino.device_config import Placement
 from localspec.formats.graph.paged import ROWS
 
@@ -21,7 +22,7 @@ SHORT, MORE = (
     1.3,
 )  # a width is kept for shorter passes up to so many tokens, or so many times those needed
 PATIENCE = 6  # passes that need fewer tokens until they have fewer
-NO_BRANCHES = np.zeros(0, np.uint8)
+NO_BRANCHES = np.zeros(0, bool)
 FIRST_BLOCKS = 8  # blocks of a new KV cache; doubled when full
 
 
@@ -38,23 +39,10 @@ class Part(NamedTuple):
     exact: bool = True
     parents: Sequence[int] = ()
 
-    def positions(self) -> Any:
-        """Return the position [size] of each token in its text."""
-        found = np.arange(self.at, self.at + self.size)
-        first = self.size - len(self.parents)
-        for token, parent in enumerate(self.parents, first):
-            found[token] = found[parent] + 1
-        return found
-
-    def sees(self) -> Any:
-        """Return whether a token [size] attends to a token [size] of the part, as 0 and 1, flat."""
-        found = np.tri(self.size, dtype=np.uint8)
-        first = self.size - len(self.parents)
-        for token, parent in enumerate(self.parents, first):
-            found[token, first:] = 0
-            found[token, : parent + 1] = found[parent, : parent + 1]
-            found[token, token] = 1
-        return found.ravel()
+    @property
+    def tree(self) -> Tree:
+        """The shape of the part."""
+        return Tree(self.at, self.size - len(self.parents), self.parents)
 
 
 class Compiled(Protocol):
@@ -140,10 +128,10 @@ class Reader:
     def _infer(self, parts: Sequence[Part], inputs: dict[str, Any]) -> None:
         starts, ends = [part.at for part in parts], [part.at + part.size for part in parts]
         blocks = [self._needed(part.blocks, end) for part, end in zip(parts, ends, strict=True)]
-        sees = [part.sees() if part.parents else NO_BRANCHES for part in parts]
+        sees = [part.tree.sees().ravel() if part.parents else NO_BRANCHES for part in parts]
         self._set(
-            position_ids=np.concatenate([part.positions() for part in parts]),
-            qq_bias=np.concatenate(sees),
+            position_ids=np.concatenate([part.tree.positions() for part in parts]),
+            qq_bias=np.concatenate(sees).astype(np.uint8),
             qq_bias_begins=_begins([len(one) for one in sees]),
             past_lens=np.array(starts, np.int32),
             subsequence_begins=_begins([part.size for part in parts]),

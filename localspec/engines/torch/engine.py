@@ -16,6 +16,7 @@ from localspec.engines.torch.sessions import (
     StaticSession,
     TorchHiddenSession,
     TorchSplitSession,
+    TorchTreeSession,
 )
 from localspec.engines.torch.shared import TorchSharedPasses
 from localspec.errors import UnsupportedModel, not_together
@@ -84,7 +85,9 @@ class Torch(TorchModel, Engine):
             return TorchReducibleSession(self)
         if self.recurrent:
             return RecurrentSession(self)
-        return StaticSession(self) if self.static else GrowingSession(self)
+        if self.static:
+            return StaticSession(self)
+        return TorchTreeSession(self) if self.masked else GrowingSession(self)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
