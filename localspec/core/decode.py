@@ -149,9 +149,9 @@ def make_draft(
 ) -> Draft:
     """Return a draft after `tokens` of at most `limit` guesses, as long as the policy wants more.
 
-    It begins with the guesses `ahead`, and has at most `most` guesses on branches. A declined lazy guess costs
-    nothing, and the drafter may have another candidate; a declined guess ends the draft, one of a branch only
-    leaves it out.
+    It begins with the guesses `ahead`, and has at most `most` guesses on branches. A declined lazy guess
+    costs nothing, and the drafter may have another candidate; a declined guess ends the draft, one of a
+    branch only leaves it out.
     """
     draft, taken = Draft([], [], [], []), list[Guess]()
     candidates = _candidates(tokens, draft.guesses, ahead, drafter, sampler)

@@ -102,7 +102,7 @@ class Texts:
         context, held = self._context, [self.length(part.text) for part in parts]
         assert context is not None
         with context.busy:
-            at = 0
+            at = branches = 0
             for part, first in zip(parts, held, strict=True):
                 end = at + part.size
                 tree = Tree.of(first, part.tokens, part.rows, part.branches)
@@ -113,12 +113,12 @@ class Texts:
                 self._counts[at:end] = 1
                 self._sequences[at:end] = [self._number[part.text]] * part.size
                 if part.branches:
-                    self._branch(part.text, at, tree)
-                at = end
+                    self._branch(part.text, at, tree, branches)
+                at, branches = end, branches + len(part.branches)
             self._batch.n_tokens = at
             LOG.clear()
             status = self._llama.llama_decode(context.handle, self._batch)
-            for branch in range(max(len(part.branches) for part in parts)):
+            for branch in range(branches):
                 self._llama.llama_memory_seq_rm(context.memory, self._count + 1 + branch, -1, -1)
             if status:
                 why = logged_reason(f"status {status}")
@@ -131,19 +131,21 @@ class Texts:
             rows = sum(part.rows + len(part.branches) for part in parts)
             return context.logits(rows, self._engine.vocab)
 
-    def _branch(self, text: int, at: int, tree: Tree) -> None:
-        """Let the tokens of a pass from place `at` on be a tree's: each is in the sequences that see it."""
+    def _branch(self, text: int, at: int, tree: Tree, before: int) -> None:
+        """Let the tokens of a pass from place `at` on be a tree's: each is in the sequences that see it.
+
+        Other texts have `before` branches in the pass.
+        """
         assert self._context is not None
-        sees = tree.sees()
-        for branch in range(len(tree.parents)):
-            sequence = self._count + 1 + branch
+        sees, own = tree.sees(), self._count + 1 + before
+        for sequence in range(own, own + len(tree.parents)):
             self._llama.llama_memory_seq_cp(self._context.memory, text, sequence, -1, -1)
         int32 = ctypes.POINTER(ctypes.c_int32)
         for token in range(tree.size):
-            inside = self._count + 1 + np.flatnonzero(sees[tree.path :, token])
-            own = [text, *inside] if token < tree.path else inside
-            self._shared[at + token, : len(own)] = own
-            self._counts[at + token] = len(own)
+            inside = own + np.flatnonzero(sees[tree.path :, token])
+            sequences = [text, *inside] if token < tree.path else inside
+            self._shared[at + token, : len(sequences)] = sequences
+            self._counts[at + token] = len(sequences)
             self._sequences[at + token] = ctypes.cast(self._shared[at + token :].ctypes.data, int32)
 
     def rewind(self, text: int, length: int) -> int:

@@ -183,7 +183,8 @@ class LlamaCppSharedPasses(SharedPasses):
         for read in reads:
             tokens = sum(len(one.tokens) + len(one.branches) for one in [*batch, read])
             rows = sum(one.rows + len(one.branches) for one in [*batch, read])
-            if batch and (tokens > self._engine.batch or rows > ROWS):
+            branches = sum(len(one.branches) for one in [*batch, read])
+            if batch and (tokens > self._engine.batch or rows > ROWS or branches > BRANCHES):
                 yield batch
                 batch = []
             batch.append(read)
