@@ -154,13 +154,18 @@ def make_draft(
     branch only leaves it out.
     """
     draft, taken = Draft([], [], [], []), list[Guess]()
+    path: tuple[int, ...] = ()
+    known = {path}  # the tokens from the text to each guess
     candidates = _candidates(tokens, draft.guesses, ahead, drafter, sampler)
     started = perf_counter()
     while len(taken) < limit and (candidate := next(candidates, None)) is not None:
         if isinstance(candidate, Guess) and candidate.after is not None:
-            if len(draft.branches) < most and _fits(candidate, draft) and policy.wants_more(taken, candidate):
+            node = (*candidate.after, candidate.token)
+            fits = len(draft.branches) < most and candidate.after in known and node not in known
+            if fits and policy.wants_more(taken, candidate):
                 draft.branches.append(candidate)
                 taken.append(candidate)
+                known.add(node)
             continue
         wanted = policy.wants_more(taken, candidate)
         behind = candidate.behind if isinstance(candidate, LazyGuess) else 0
@@ -171,16 +176,12 @@ def make_draft(
         if guess is not None:
             draft.guesses.append(guess)
             taken.append(guess)
+            path += (guess.token,)
+            known.add(path)
             ended = perf_counter()
             draft.costs.append(ended - started)
             started = ended
     return draft
-
-
-def _fits(guess: Guess, draft: Draft) -> bool:
-    """Return whether a draft has the parent of a branch's guess, and not yet the guess."""
-    rows, after = draft.places(), guess.after or ()
-    return after in rows and (*after, guess.token) not in rows
 
 
 def _candidates(

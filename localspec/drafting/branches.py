@@ -9,6 +9,7 @@ from itertools import count
 from localspec.core.types import Guess, Tokens
 
 LEAST = 0.04  # probability that the target says a branch, below which it is not offered
+MOST = 24  # branches that are offered beside a draft
 
 
 class Branches:
@@ -23,7 +24,7 @@ class Branches:
         self._path: tuple[int, ...] = ()
         self._survival = 1.0  # of the path
         self._heap: list[tuple[float, int, Guess]] = []
-        self._numbers = count()
+        self._numbers, self._left = count(), MOST
 
     def step(self, guess: Guess) -> None:
         """Let the path go on with `guess`, beside its likeliest alternatives."""
@@ -37,8 +38,9 @@ class Branches:
 
     def better(self, confidence: float) -> Iterator[Guess]:
         """Yield the branches that are likelier than a path guess of this confidence, likeliest first."""
-        while self._heap and -self._heap[0][0] > self._survival * confidence:
+        while self._left and self._heap and -self._heap[0][0] > self._survival * confidence:
             survival, _, guess = heapq.heappop(self._heap)
+            self._left -= 1
             yield guess
             assert guess.after is not None
             self._grow((*guess.after, guess.token), -survival)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.types import Guess, Tokens
-from localspec.drafting.branches import Branches
+from localspec.drafting.branches import MOST, Branches
 
 NEXT = {1: [(2, 0.6), (3, 0.3), (4, 0.1)], 2: [(5, 0.9)], 3: [(6, 0.5), (7, 0.4)], 5: [(8, 0.5)]}
 
@@ -42,3 +42,9 @@ def test_what_is_unlikely_is_not_offered() -> None:
     branches.step(Guess(5, None, 1.0))
     branches.end()
     assert grown(branches, 0.0) == []
+
+
+def test_no_end_of_sure_successors_is_offered() -> None:
+    branches = Branches([1], lambda tokens: [Guess(tokens[-1] + 1, None, 1.0)])
+    branches.end()
+    assert len(grown(branches, 0.0)) == MOST
