@@ -72,6 +72,8 @@ class LocalspecBackend(Backend):
             "engine": str(runtime.resolution.target.spec),
             "drafter": str(runtime.draft_spec),
             "draft_length": str(runtime.resolution.draft_length),
+            "verifier": str(runtime.resolution.verifier),
+            "lossless": runtime.lossless,
         }
 
     def answer(self, prompt: Sequence[int], tokens: int, *, fresh: bool) -> MeasuredAnswer:

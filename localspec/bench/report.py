@@ -59,6 +59,7 @@ def _parity_values(parity: Parity) -> Values:
         "answers": parity.answers,
         "ties": parity.ties,
         "failures": parity.failures,
+        "lossy": parity.lossy,
     }
 
 
@@ -74,30 +75,35 @@ def summary(bench_run: BenchRun) -> list[Values]:
     rows = []
     for name in dict.fromkeys(run.backend for run in bench_run.runs):
         own = [run for run in bench_run.runs if run.backend == name]
-        passed = name not in bench_run.parity or bench_run.parity[name].passed
-        total = _row(name, bench_run.runs, passed)
+        parity = bench_run.parity.get(name, Parity())
+        total = _row(name, bench_run.runs, parity)
         kinds = list(dict.fromkeys((run.suite, run.kind) for run in own))
-        rows.append(total | {"classes": [_class(name, kind, bench_run.runs, passed) for kind in kinds]})
+        rows.append(total | {"classes": [_class(name, kind, bench_run.runs, parity) for kind in kinds]})
     return rows
 
 
-def _class(name: str, kind: tuple[str, str], runs: Sequence[Run], passed: bool) -> Values:
+def _class(name: str, kind: tuple[str, str], runs: Sequence[Run], parity: Parity) -> Values:
     of_kind = [run for run in runs if (run.suite, run.kind) == kind]
-    return {"suite": kind[0], "class": kind[1]} | _row(name, of_kind, passed)
+    return {"suite": kind[0], "class": kind[1]} | _row(name, of_kind, parity)
 
 
-def _row(name: str, runs: Sequence[Run], passed: bool) -> Values:
-    """Return a backend's rates with ranges, its speed-up if parity has `passed`, and its draft statistics."""
+def _row(name: str, runs: Sequence[Run], parity: Parity) -> Values:
+    """Return a backend's rates with ranges, its speed-up if parity has passed, and its draft statistics.
+
+    That of a lossy backend stands apart.
+    """
     answers = [run.answer for run in runs if run.backend == name]
     pairs = paired(name, runs)
     passes = sum(answer.passes for answer in answers)
     tokens = sum(answer.decode_tokens for answer in answers)
+    ratio = asdict(speedup(pairs)) if name != PLAIN and pairs else None
     drafted = _sum_by_position(answer.drafted_at for answer in answers)
     accepted = _sum_by_position(answer.accepted_at for answer in answers)
     return {
         "backend": name,
-        "same_text": passed,
-        "speedup": asdict(speedup(pairs)) if passed and name != PLAIN and pairs else None,
+        "same_text": parity.passed,
+        "speedup": ratio if parity.passed and not parity.lossy else None,
+        "lossy_speedup": ratio if parity.lossy else None,
         "tokens_per_second": _spread(
             [1 / answer.seconds_per_token for answer in answers if answer.decode_seconds]
         ),

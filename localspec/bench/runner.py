@@ -37,11 +37,12 @@ class Run:
 
 @dataclass(slots=True)
 class Parity:
-    """A comparison of a backend's answers with those of plain decoding."""
+    """A comparison of a backend's answers with those of plain decoding; a `lossy` one may write others."""
 
     answers: int = 0
     ties: int = 0
     failures: list[dict[str, Any]] = field(default_factory=list)
+    lossy: bool = False
 
     @property
     def passed(self) -> bool:
@@ -105,6 +106,11 @@ class _Runner:
         self._tokens = tokens
         own = (backend for backend in backends if isinstance(backend, LocalspecBackend))
         self._tolerances = {backend.name: backend.runtime.tolerance for backend in own}
+        self._lossy = {
+            backend.name
+            for backend in backends
+            if isinstance(backend, LocalspecBackend) and not backend.runtime.lossless
+        }
 
     def run_prompt(self, prompt: Prompt, repetition: int) -> None:
         """Have every backend answer all turns of a prompt once; a prompt too long for one is skipped."""
@@ -151,7 +157,7 @@ class _Runner:
     def _compare(self, answers: dict[str, list[list[int]]], prompt: Prompt) -> None:
         """Compare each backend's answers with the plain ones, up to the first turn that differs."""
         for name, turns in answers.items():
-            parity = self.results.parity.setdefault(name, Parity())
+            parity = self.results.parity.setdefault(name, Parity(lossy=name in self._lossy))
             tolerance = self._tolerances.get(name, ROUNDED)
             history: list[str] = []
             for turn, (expected, actual) in enumerate(zip(answers[PLAIN], turns, strict=False)):

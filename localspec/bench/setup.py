@@ -52,7 +52,7 @@ def load(
     if len(set(drafts)) != len(drafts):
         raise BadValue("A draft is named twice", "Name each once")
     with progress.step(f"Loading {name}"):
-        plain = Runtime.load(name, replace(choice, draft=OFF), library, progress)
+        plain = Runtime.load(name, replace(choice, draft=OFF, verifier=Choice().verifier), library, progress)
     setup = Setup(plain, [LocalspecBackend(PLAIN, plain)])
     loaded, draft = plain.engines, None
     for spec in drafts:

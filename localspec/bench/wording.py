@@ -21,7 +21,9 @@ def parities(report: dict[str, Any]) -> dict[str, str]:
 def _format_parity(parity: dict[str, Any]) -> str:
     failures, ties = len(parity["failures"]), parity["ties"]
     different = [_differ(failures, "")] * bool(failures) + [_differ(ties, " at a near tie")] * bool(ties)
-    return ", ".join([f"{counted(parity['answers'], 'answer')} compared", *(different or ["none differs"])])
+    kind = "lossy: " if parity.get("lossy") else ""
+    compared = f"{kind}{counted(parity['answers'], 'answer')} compared"
+    return ", ".join([compared, *(different or ["none differs"])])
 
 
 def _differ(count: int, where: str) -> str:

@@ -90,7 +90,15 @@ def speculation_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
             name or runtime.draft_spec.name: round(gain, 3) for name, gain in answer.gains.items()
         },
         "off_reason": answer.off_reason,
+        **({} if runtime.lossless or runtime.decoding_spec else {"tiers": tier_values(answer)}),
     }
+
+
+def tier_values(answer: Answer) -> dict[str, Any]:
+    """Return who emitted the tokens of a lossy answer, and the overshoot of an unseen token."""
+    tiers = answer.tiers
+    shares = {tier: round(share, 4) for tier, share in tiers.shares.items()}
+    return {"shares": shares, "overshoot": round(tiers.overshoot_per_token, 4)}
 
 
 def acceptance_rate(drafted: int, accepted: int) -> float | None:
@@ -115,6 +123,13 @@ def format_speed(answer: Answer) -> str:
     return ", ".join(speed).replace("%", " %")
 
 
+def format_tiers(answer: Answer) -> str:
+    """Return "not the model's own text: 40 % draft, 60 % full, overshoot +0.12 per unseen token"."""
+    shares = ", ".join(f"{share:.0%} {tier}" for tier, share in answer.tiers.shares.items())
+    overshoot = f"overshoot {answer.tiers.overshoot_per_token:+.2f} per unseen token"
+    return f"not the model's own text: {shares.replace('%', ' %')}, {overshoot}"
+
+
 def format_stats_line(answer: Answer, runtime: Runtime) -> str:
     """Return the line that `--stats` prints: speed and gain first, then prompt, engine and drafts."""
     stats = answer.stats
@@ -132,6 +147,8 @@ def format_stats_line(answer: Answer, runtime: Runtime) -> str:
     ]
     if runtime.decoding_spec:
         parts.append(f"{runtime.decoding_spec}: not the model's standard text")
+    if answer.tiers.tokens:
+        parts.append(format_tiers(answer))
     if answer.off_reason is not None:
         parts.append(f"speculation off: {answer.off_reason}")
     else:

@@ -12,7 +12,7 @@ import typer
 from localspec.cli import config, console, options
 from localspec.cli.agent import command as agent
 from localspec.cli.chat import command as chat
-from localspec.cli.drafts import build, prune_draft, quantize, train_head
+from localspec.cli.drafts import build, find_mask, prune_draft, quantize, train_head
 from localspec.cli.machine import bench, devices, doctor, parts, tune
 from localspec.cli.models import clean, export, import_model, listing, pull, remove, search, show, verify
 from localspec.cli.server import launch, ps, serve, stop
@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {
     "devices": (devices, devices.devices),
     "doctor": (doctor, doctor.doctor),
     "export": (export, export.export),
+    "find-mask": (find_mask, find_mask.find_mask),
     "import": (import_model, import_model.import_model),
     "launch": (launch, launch.launch),
     "list": (listing, listing.listing),

@@ -35,6 +35,14 @@ DraftLengthPolicy = Annotated[
         help="How far to draft: see `localspec parts`.", autocompletion=completion.policies, metavar="SPEC"
     ),
 ]
+Verifier = Annotated[
+    str,
+    typer.Option(
+        help="exact, rejection; via changes the text.",
+        autocompletion=completion.verifiers,
+        metavar="SPEC",
+    ),
+]
 Engine = Annotated[
     str,
     typer.Option(

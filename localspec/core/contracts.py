@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.types import Candidate, Company, Guess, Logits, Step, Tokens, Verdict
+from localspec.core.stats import Emitted
+from localspec.core.types import Branch, Candidate, Company, Guess, Logits, Step, Tokens, Verdict
 
 if TYPE_CHECKING:
     from localspec.core.sampler import Sampler
@@ -64,6 +65,18 @@ class EarlyExit(Session):
         """
 
 
+class ReducibleSession(Session):
+    """A session whose model also runs without some sub-blocks. An optional extra, asked for by type."""
+
+    @abstractmethod
+    def reduced(self, skipped: str) -> Session:
+        """Return a new, empty session of the same model without the sub-blocks `skipped`, such as `a4-6+m5`.
+
+        It shares the weights and has a KV cache of its own. Raises BadValue for sub-blocks that the model
+        cannot skip (drafting/skip_mask.py), UnsupportedModel for a family that runs only whole.
+        """
+
+
 class HiddenStates(Session):
     """A session that exposes its last hidden states. An optional extra, asked for by type."""
 
@@ -100,6 +113,20 @@ class HeadSession(Session):
     @abstractmethod
     def own(self) -> Logits:
         """Return the head's own states [rows, width] of the last pass, a view valid until the next one."""
+
+
+class TreeSession(Session):
+    """A session that reads up to `branches` beside its text. An optional extra, asked for by type."""
+
+    branches: int = 64
+
+    @abstractmethod
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` in the same pass; return logits [rows + branches, vocab].
+
+        The text grows by `tokens` alone, whose rows come first and equal those of `forward`, to the bit where
+        its own do. The rows of branches may be rounded otherwise. Raises ContextFull as if all were appended.
+        """
 
 
 class SpeechSession(Session):
@@ -155,11 +182,12 @@ class ExportableSession(Session):
 
 
 class Read(NamedTuple):
-    """The tokens that a session appends in a pass, and how many of the last get logits."""
+    """The tokens that a session appends in a pass, how many of the last get logits, and branches beside."""
 
     session: Session
     tokens: Tokens
     rows: int
+    branches: Sequence[Branch] = ()
 
 
 class SharedPasses(ABC):
@@ -173,8 +201,8 @@ class SharedPasses(ABC):
     def forward(self, reads: Sequence[Read]) -> list[Logits]:
         """Append the tokens of each read to its session, in one pass; return the logits of each.
 
-        The result may be views, valid until the next call. Raises ContextFull like `Session.forward`; all
-        sessions are then unchanged.
+        Only a TreeSession's read has branches. The result may be views, valid until the next call. Raises
+        ContextFull like `Session.forward`; all sessions are then unchanged.
         """
 
 
@@ -227,9 +255,10 @@ class Drafter(ABC):
     """A source of guesses. It does not decide when to stop: the draft-length policy does.
 
     A drafter is made as `Drafter(target, **options)` with the target's cursor; one with an option `name` runs
-    the model of that name and is made as `Drafter(target, draft_model, **options)`. `translates` tells
-    whether it is given a translation: never, always, or only for a draft model with another vocabulary.
-    `kinds` are the kinds of model that it runs: models of text, and heads, which read the target's states.
+    the model of that name and is made as `Drafter(target, draft_model, **options)`. One with an option
+    `middle` that names a model gets that as a third argument. `translates` tells whether it is given a
+    translation: never, always, or only for a draft model with another vocabulary. `kinds` are the kinds of
+    model that it runs: models of text, and heads, which read the target's states.
 
     For each answer the loop calls `begin` once, then `propose` and `observe` in turns, and `end` once, also
     after an interrupt or an error.
@@ -240,7 +269,10 @@ class Drafter(ABC):
 
     @classmethod
     def needs(cls, **options: Any) -> dict[str, Any]:
-        """Return the options that the target's engine must have for a drafter with these `options`."""
+        """Return the options that the target's engine must have for a drafter with these `options`.
+
+        None stands for any value. Raises BadValue for options that do not fit together.
+        """
         return {}
 
     @property
@@ -256,7 +288,8 @@ class Drafter(ABC):
         """Yield guesses for what follows `tokens`, one at a time, as long as the caller asks for more.
 
         Cheap guesses are yielded as they are, expensive ones as a LazyGuess. Advancing without calling
-        `draw()` declines a lazy guess.
+        `draw()` declines a lazy guess. Where the target reads branches, guesses of branches may come between,
+        each after the guess that it follows; one that is declined, or whose parent was, is left out.
         """
 
     def observe(  # noqa: B027 - most drafters do not need it
@@ -266,6 +299,14 @@ class Drafter(ABC):
 
         Called once a step. `tokens` are the text and the whole draft, accepted or not. The logits are valid
         until the target's next pass: copy what must outlive it.
+        """
+
+    def observe_branches(  # noqa: B027 - most drafters do not need it
+        self, tokens: Tokens, branches: Sequence[Guess], logits: Logits
+    ) -> None:
+        """Learn from branches of a draft after `tokens`: `logits` [branches, vocab] follow each.
+
+        Valid like those of `observe`, after which it is called.
         """
 
     def end(self) -> None:  # noqa: B027 - most drafters do not need it
@@ -286,11 +327,22 @@ class ExpectingDrafter(Drafter):
         """
 
 
+class SuccessorDrafter(Drafter):
+    """A drafter that knows several tokens that may follow a text. An optional extra, asked for by type."""
+
+    @abstractmethod
+    def successors(self, tokens: Tokens) -> Sequence[Guess]:
+        """Return the likeliest tokens after `tokens`, best first; their confidences are probabilities."""
+
+
 class CopyWalk(Protocol):
     """A position in the texts that a CopyingDrafter has seen."""
 
     def go(self, token: int, *, copied: bool = False) -> None:
         """Advance by `token`; `copied` tells whether it is the guess made at this position."""
+
+    def fork(self) -> CopyWalk:
+        """Return another walk from the same position."""
 
 
 class CopyingDrafter(ExpectingDrafter):
@@ -308,6 +360,14 @@ class CopyingDrafter(ExpectingDrafter):
         """Return the most likely token at a position, None without a long enough match."""
 
 
+class TieredDrafter(Drafter):
+    """A drafter whose guesses a tier below the target checks. An optional extra, asked for by type."""
+
+    @abstractmethod
+    def tier(self, position: int, token: int) -> str:
+        """Return the tier that stands for `token` at a position of this step's text, empty if none does."""
+
+
 class DraftLengthPolicy(ABC):
     """Decides how many tokens to draft.
 
@@ -320,7 +380,7 @@ class DraftLengthPolicy(ABC):
 
     @abstractmethod
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Return whether `candidate` is worth its cost after `draft`.
+        """Return whether `candidate` is worth its cost after `draft`, whose branches are among its guesses.
 
         A pure question: asking it changes no later answer.
         """
@@ -354,15 +414,32 @@ class Verifier(ABC):
 
     `lossless` tells whether the text keeps the target's own distribution. `coupled` tells whether a sampling
     drafter should share the target's randomness at each position (which makes them agree) or draw afresh (for
-    rejection sampling).
+    rejection sampling). `drafter` is the only drafter it works with, empty for any; that drafter gets the
+    verifier's options.
     """
 
     lossless: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
+    drafter: ClassVar[str] = ""
 
     @abstractmethod
     def verify(self, tokens: Tokens, draft: Sequence[Guess], logits: Logits, sampler: Sampler) -> Verdict:
         """Return the verdict on `draft` after `tokens`, from `logits` [len(draft) + 1, vocab]."""
+
+
+class LossyVerifier(Verifier):
+    """A verifier that accepts tokens which the target may not have chosen. An optional extra."""
+
+    lossless: ClassVar[bool] = False
+
+    @abstractmethod
+    def follow(self, drafter: Drafter) -> None:
+        """Verify the guesses of `drafter` from now on."""
+
+    @property
+    @abstractmethod
+    def emitted(self) -> tuple[Emitted, ...]:
+        """The tier behind each token of the last verdict."""
 
 
 class Decoding(ABC):

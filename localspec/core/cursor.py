@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from localspec.core.contracts import ExportableSession, Session
-from localspec.core.types import Logits, Tokens, shared_prefix
+from collections.abc import Sequence
+
+from localspec.core.contracts import ExportableSession, Session, TreeSession
+from localspec.core.types import Branch, Logits, Tokens, shared_prefix
 
 
 class Cursor:
@@ -24,11 +26,12 @@ class Cursor:
         self.chunks = 0
         self._unsure = False  # an interrupt may have left more in the session than `tokens`
 
-    def read(self, tokens: Tokens, rows: int = 1) -> Logits:
-        """Return the logits [rows, vocab] of the last `rows` tokens of the text `tokens`.
+    def read(self, tokens: Tokens, rows: int = 1, branches: Sequence[Branch] = ()) -> Logits:
+        """Return the logits [rows + branches, vocab] of the last `rows` tokens of the text `tokens`.
 
-        Effects: the session holds `tokens` afterwards. Raises ContextFull; the session then holds what it
-        held. The logits may be a view of the engine's memory, valid until the next read.
+        Those of `branches`, which the session must read, come last. Effects: the session holds
+        `tokens` afterwards. Raises ContextFull; the session then holds what it held. The logits may be a view
+        of the engine's memory, valid until the next read.
         """
         assert 0 <= rows <= len(tokens)
         at = min(shared_prefix(self.tokens, tokens), len(tokens) - rows)
@@ -38,7 +41,12 @@ class Cursor:
             size = min(self.chunk, len(tokens) - at - rows)
             self._forward(tokens[at : at + size], 0)
             at += size
-        return self._forward(tokens[at:], rows)
+        return self._forward(tokens[at:], rows, branches)
+
+    @property
+    def branches(self) -> int:
+        """Return how many branches the session reads beside its text."""
+        return self.session.branches if isinstance(self.session, TreeSession) else 0
 
     @property
     def exportable(self) -> bool:
@@ -70,10 +78,14 @@ class Cursor:
         self._claim(held)
         return kept
 
-    def _forward(self, tokens: Tokens, rows: int) -> Logits:
+    def _forward(self, tokens: Tokens, rows: int, branches: Sequence[Branch] = ()) -> Logits:
         held = self._claim_nothing()
         try:
-            logits = self.session.forward(tokens, rows)
+            if branches:
+                assert isinstance(self.session, TreeSession)
+                logits = self.session.forward_tree(tokens, rows, branches)
+            else:
+                logits = self.session.forward(tokens, rows)
         except BaseException:
             self._claim(held[: self.session.rewind(len(held))])
             raise

@@ -1,4 +1,4 @@
-"""Parts of sessions that engines share: a model split for early exit, and a buffer of hidden states."""
+"""Parts of sessions that engines share: a split model, a buffer of hidden states, the shape of a tree."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.core.contracts import EarlyExit
-from localspec.core.types import Logits, Tokens, shared_prefix
+from localspec.core.types import Branch, Logits, Tokens, shared_prefix
 from localspec.errors import ContextFull
 
 
@@ -110,3 +111,35 @@ class HiddenStateBuffer:
         """Return a view [length, width] of the states of the first `length` tokens."""
         kept: Logits = self._kept[:length]
         return kept
+
+
+class Tree:
+    """The shape of a pass: a run of `path` tokens from position `at` on, then branches beside it.
+
+    `parents` are the numbers of the pass's tokens that its last tokens, the branches, follow.
+    """
+
+    def __init__(self, at: int, path: int, parents: Sequence[int]) -> None:
+        self.path, self.parents = path, parents
+        self.size = path + len(parents)
+        self._at = at
+
+    @staticmethod
+    def of(at: int, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Tree:
+        """Return the shape of a pass over `tokens` and `branches`, which name their parents by rows."""
+        return Tree(at, len(tokens), [len(tokens) - rows + branch.parent for branch in branches])
+
+    def positions(self) -> NDArray[np.int64]:
+        """Return the position [size] of each token in its text."""
+        found = np.arange(self._at, self._at + self.size)
+        for token, parent in enumerate(self.parents, self.path):
+            found[token] = found[parent] + 1
+        return found
+
+    def sees(self) -> NDArray[np.bool_]:
+        """Return which token [size, size] attends to which."""
+        found = np.tri(self.size, dtype=bool)
+        for token, parent in enumerate(self.parents, self.path):
+            found[token] = found[parent]
+            found[token, token] = True
+        return found

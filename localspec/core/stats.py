@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median_low
+from typing import NamedTuple
 
 from localspec.core.types import Step
 
@@ -15,6 +17,43 @@ class SourceCounts:
     drafted: int = 0
     accepted: int = 0
     seconds: float = 0.0
+
+
+class Emitted(NamedTuple):
+    """The tier that emitted a token, and how much likelier it found the token than the target did."""
+
+    tier: str
+    overshoot: float = 0.0
+
+
+@dataclass(slots=True)
+class TierStats:
+    """The tokens of a lossy answer by the tier that emitted them.
+
+    `overshoot` is the sum of p_draft - p_target over the `unseen` tokens: those of tiers below the target.
+    """
+
+    tokens: dict[str, int] = field(default_factory=dict)
+    unseen: int = 0
+    overshoot: float = 0.0
+
+    def add(self, emitted: Iterable[Emitted], target: str) -> None:
+        """Add tokens, of which those of the tier `target` are the target's own."""
+        for tier, overshoot in emitted:
+            self.tokens[tier] = self.tokens.get(tier, 0) + 1
+            self.unseen += tier != target
+            self.overshoot += overshoot
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the tokens by tier."""
+        total = sum(self.tokens.values())
+        return {tier: count / total for tier, count in self.tokens.items()}
+
+    @property
+    def overshoot_per_token(self) -> float:
+        """The mean overshoot of an unseen token."""
+        return self.overshoot / self.unseen if self.unseen else 0.0
 
 
 @dataclass(slots=True)
@@ -43,7 +82,7 @@ class Stats:
         self.accepted += last.accepted
         self.draft_seconds += last.draft_seconds
         self.target_seconds += last.target_seconds
-        if not last.drafted and len(last.tokens) == 1:
+        if not last.drafted and not last.branches and len(last.tokens) == 1:
             self.plain_seconds.append(last.draft_seconds + last.target_seconds)
         missing = last.drafted - len(self.drafted_at)
         self.drafted_at += [0] * missing

@@ -37,13 +37,15 @@ class Guess(NamedTuple):
     """One drafted token, the distribution it was drawn from, and the drafter's confidence in it.
 
     `probs` is None for a point mass: a retrieved token, or the most likely token of a greedy draft. `source`
-    names the drafter where several share a draft.
+    names the drafter where several share a draft. A guess follows those before it, the draft's path; one on a
+    branch has in `after` the tokens between the text and itself.
     """
 
     token: int
     probs: Distribution | None = None
     confidence: float = 1.0
     source: str = ""
+    after: tuple[int, ...] | None = None
 
 
 class LazyGuess(NamedTuple):
@@ -67,6 +69,17 @@ class LazyGuess(NamedTuple):
 
 
 Candidate = Guess | LazyGuess
+
+
+class Branch(NamedTuple):
+    """A token that a pass reads beside its text, to learn what would follow it.
+
+    `parent` is the row of the pass that it follows: one of the text's, or after those one of an earlier
+    branch.
+    """
+
+    token: int
+    parent: int
 
 
 class Verdict(NamedTuple):
@@ -115,7 +128,8 @@ class Step:
     seconds of each; `draft_seconds` is all time spent on drafting. `proposals` are the candidates of the
     step in order. `marks` are the places in the answer's whole text where its tokens that are marks begin.
     `company` are the other texts in the pass; `target_seconds` is without the time it waited for them.
-    `likelihoods` are those of the tokens, if the sampler asks for them.
+    `likelihoods` are those of the tokens, if the sampler asks for them. `branches` are guesses that the pass
+    read beside the draft, and `ahead` the tokens that they tell of the next step.
     """
 
     tokens: tuple[int, ...]
@@ -131,6 +145,13 @@ class Step:
     marks: tuple[int, ...] = ()
     company: Company = Company()
     likelihoods: tuple[Likelihood, ...] = ()
+    branches: tuple[Guess, ...] = ()
+    ahead: tuple[int, ...] = ()
+
+
+def path_of(draft: Sequence[Guess]) -> list[Guess]:
+    """Return the guesses of a draft that are on no branch."""
+    return [guess for guess in draft if guess.after is None]
 
 
 def shared_prefix(left: Tokens, right: Tokens) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Candidate, Guess, LazyGuess
+from localspec.core.types import Candidate, Guess, LazyGuess, path_of
 from localspec.plugins import Option
 
 
@@ -28,7 +28,11 @@ class Confidence(DraftLengthPolicy):
         self._max = max_tokens
 
     def wants_more(self, draft: Sequence[Guess], candidate: Candidate) -> bool:
-        """Return whether the last guess was confident enough."""
+        """Return whether the last guess, or that of a branch itself, was confident enough."""
         if isinstance(candidate, LazyGuess) and candidate.superseded:
             return False
-        return len(draft) < self._max and (not draft or draft[-1].confidence >= self._min)
+        if isinstance(candidate, Guess) and candidate.after is not None:
+            judged: Sequence[Guess] = [candidate]
+        else:
+            judged = path_of(draft)[-1:]
+        return len(draft) < self._max and all(guess.confidence >= self._min for guess in judged)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated
 
 from localspec import plugins
-from localspec.core.contracts import CopyingDrafter, CopyWalk, Drafter, DraftModel, ExpectingDrafter
+from localspec.core.contracts import CopyingDrafter, CopyWalk, Drafter, DraftModel, SuccessorDrafter
 from localspec.core.cursor import Cursor
-from localspec.core.sampler import Sampler
-from localspec.core.types import Candidate, Guess, LazyGuess, Logits, Tokens, Verdict
+from localspec.core.sampler import Sampler, Sampling
+from localspec.core.types import SURE, Candidate, Guess, LazyGuess, Logits, Tokens, Verdict
+from localspec.drafting.branches import Branches
 from localspec.plugins import Option
 
 SUFFIX, RECYCLE = "suffix", "recycle"  # sources of guesses, named as their parts
 MODEL, TRANSLATED, HEAD = "draft_model", "universal", "head"  # those that run a model
+ANY = Sampler(Sampling())  # a table of successors samples nothing
 
 
-class HybridDraft(ExpectingDrafter):
+class HybridDraft(CopyingDrafter):
     """Offers at each position a draft model's guess, and instead of it a copy or a recycled token.
 
     Without a model, or where its guess is declined, the more confident of two retrieved tokens follows: what
     came after the longest earlier match (`suffix`), or what the target last wrote after the last token
     (`recycle`). The model is `draft_model`, `universal` for another vocabulary, or a `head`. The draft-length
     policy chooses at each position: a draft may begin with a model's guesses and end with a retrieved tail.
+    Where the target reads branches, they grow beside it from what `recycle` knows.
     """
 
     translates = "if needed"
@@ -44,7 +47,7 @@ class HybridDraft(ExpectingDrafter):
         del device, threads, runs  # the draft model's engine was made from them
         copying = {"max_tokens": max_tokens, "store": store}
         self._suffix: CopyingDrafter = plugins.part("drafters", SUFFIX).made_by(target, **copying)
-        self._recycle: Drafter = plugins.part("drafters", RECYCLE).made_by(target)
+        self._recycle: SuccessorDrafter = plugins.part("drafters", RECYCLE).made_by(target)
         self._model: Drafter | None = None
         self._source = HEAD if draft_model is not None and draft_model.head else MODEL
         if draft_model is not None:
@@ -78,32 +81,68 @@ class HybridDraft(ExpectingDrafter):
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Candidate]:
         """Yield for each position a lazy guess of the model, if there is one, then a retrieved token."""
-        walk, text = self._suffix.walk(tokens), list(tokens)
+        walk, text = self.walk(tokens), list(tokens)
         model = _ModelGuesses(self._model, self._source, sampler) if self._model else None
+        branches = Branches(tokens, self._recycle.successors)
         while True:
-            guess, retrieved = None, self._retrieved(walk, text, sampler)
+            guess, retrieved = None, self.guess(walk)
+            yield from _recycled(branches.better(retrieved.confidence if retrieved else SURE))
             if model is not None and (candidate := model.offer(text, retrieved)) is not None:
                 yield candidate
                 guess = model.taken
             if guess is None:
                 if retrieved is None:
-                    return
+                    break
                 yield (guess := retrieved)
             text.append(guess.token)
             walk.go(guess.token, copied=guess.source == SUFFIX)
+            branches.step(guess)
+        branches.end()
+        yield from _recycled(branches.better(0.0))
 
     def observe(self, tokens: Tokens, logits: Logits, verdict: Verdict) -> None:
         """Let the sources learn from the logits."""
         self._suffix.observe(tokens, logits, verdict)
         self._recycle.observe(tokens, logits, verdict)
 
-    def _retrieved(self, walk: CopyWalk, text: Tokens, sampler: Sampler) -> Guess | None:
+    def observe_branches(self, tokens: Tokens, branches: Sequence[Guess], logits: Logits) -> None:
+        """Let `recycle` learn from the logits of branches."""
+        self._recycle.observe_branches(tokens, branches, logits)
+
+    def walk(self, tokens: Tokens) -> RetrievalWalk:
+        """Take in `tokens` and return the position after them."""
+        return RetrievalWalk(self._suffix, self._suffix.walk(tokens), tokens[-1:])
+
+    def guess(self, walk: CopyWalk) -> Guess | None:
         """Return the more confident of a copy and a recycled token, None without either."""
-        copy = self._suffix.guess(walk)
-        successor = next(iter(self._recycle.propose(text[-1:], sampler)), None)
+        assert isinstance(walk, RetrievalWalk)
+        copy = self._suffix.guess(walk.copies)
+        offered = self._recycle.propose(walk.last, ANY)
+        successor = next((one for one in offered if isinstance(one, Guess) and one.after is None), None)
         if isinstance(successor, Guess) and (copy is None or successor.confidence > copy.confidence):
             return successor._replace(source=RECYCLE)
         return copy._replace(source=SUFFIX) if copy else None
+
+
+class RetrievalWalk(CopyWalk):
+    """A position in the texts that `suffix` copies from, and the last token before it."""
+
+    def __init__(self, suffix: CopyingDrafter, copies: CopyWalk, last: Tokens) -> None:
+        self._suffix, self.copies, self.last = suffix, copies, last
+
+    def go(self, token: int, *, copied: bool = False) -> None:
+        """Advance by `token`; a recycled guess is no copy."""
+        copy = self._suffix.guess(self.copies) if copied else None
+        self.copies.go(token, copied=copy is not None and copy.token == token)
+        self.last = (token,)
+
+    def fork(self) -> RetrievalWalk:
+        """Return another walk from the same position."""
+        return RetrievalWalk(self._suffix, self.copies.fork(), self.last)
+
+
+def _recycled(guesses: Iterator[Guess]) -> Iterator[Guess]:
+    return (guess._replace(source=RECYCLE) for guess in guesses)
 
 
 class _ModelGuesses:

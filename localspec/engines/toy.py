@@ -16,9 +16,10 @@ from localspec.core.contracts import (
     Read,
     Session,
     SharedPasses,
+    TreeSession,
 )
 from localspec.core.sessions import SplitSession
-from localspec.core.types import Logits, Tokens
+from localspec.core.types import Branch, Logits, Tokens
 from localspec.errors import ContextFull, no_such_layer, one_of
 from localspec.plugins import Option
 
@@ -83,7 +84,7 @@ class Toy(Engine):
         return ToySharedPasses(self) if self._session is ToySession else None
 
 
-class ToySession(Session):
+class ToySession(TreeSession):
     """Keeps the hash after each token."""
 
     def __init__(self, engine: Toy) -> None:
@@ -96,6 +97,15 @@ class ToySession(Session):
         for token in tokens:
             self._states.append(_next(self._states[-1], token))
         return self._engine.table[self._states[len(self._states) - rows :]]
+
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and return logits [rows + branches, vocab]."""
+        self.check([*tokens, *(branch.token for branch in branches)])
+        own = self.forward(tokens, rows)
+        states = self._states[len(self._states) - rows :]
+        for token, parent in branches:
+            states.append(_next(states[parent], token))
+        return np.concatenate([own, self._engine.table[states[rows:]]])
 
     def check(self, tokens: Tokens) -> None:
         """Raise ContextFull if the context has no room for `tokens`."""
@@ -124,10 +134,14 @@ class ToySharedPasses(SharedPasses):
 
     def forward(self, reads: Sequence[Read]) -> list[Logits]:
         """Read the tokens of each text; a text that is too long leaves all unchanged."""
-        for session, tokens, _ in reads:
+        found: list[Logits] = []
+        for session, tokens, _, branches in reads:
             assert isinstance(session, ToySession)
-            session.check(tokens)
-        return [session.forward(tokens, rows) for session, tokens, rows in reads]
+            session.check([*tokens, *(branch.token for branch in branches)])
+        for session, tokens, rows, branches in reads:
+            assert isinstance(session, ToySession)
+            found.append(session.forward_tree(tokens, rows, branches))
+        return found
 
 
 class ToyHiddenSession(ToySession, HiddenStates):

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from localspec.core.stats import Stats
+from localspec.core.stats import Stats, TierStats
 from localspec.output.reasoning import OutputPiece, ReasoningParser
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Answer:
     why nothing was drafted, None if something was; `gains` are what a step's first guess of each source was
     expected to save, in passes over one token. `reasoning` is what a reasoning model thought, if a chat
     told it apart. `marks` are the places in the model's whole text of tokens that are marks, as in `Step`.
+    `tiers` counts tokens by the tier that emitted them, if the verifier is lossy.
     """
 
     prompt_tokens: int
@@ -36,6 +37,7 @@ class Answer:
     prompt_seconds: float = 0.0
     seconds: float = 0.0
     stats: Stats = field(default_factory=Stats)
+    tiers: TierStats = field(default_factory=TierStats)
     off_reason: str | None = None
     gains: dict[str, float] = field(default_factory=dict)
     context_full: bool = False

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec import plugins
+from localspec.drafting.tiers import EXIT
 from localspec.errors import BadValue, UnknownName
 from localspec.plugins import Spec
 
@@ -39,12 +40,38 @@ class Choice:
         engine = None if self.engine == AUTO else engine_spec(self.engine, self.device, self.threads)
         plugins.parse("draft_length", self.draft_length)
         plugins.parse("verifiers", self.verifier)
-        if self.draft.partition(":")[0] in plugins.names("drafters"):
-            draft = plugins.parse("drafters", self.draft)
-            if engine:
-                serving(draft, engine)
         if self.decoding != STANDARD:
             self._check_decoding(engine)
+            return
+        text = self.with_drafter().draft
+        if text.partition(":")[0] in plugins.names("drafters"):
+            draft = plugins.parse("drafters", text)
+            draft.part.made_by.needs(**draft.options)
+            if engine:
+                serving(draft, engine)
+
+    def with_drafter(self) -> Choice:
+        """Return the choice with the drafter that its verifier needs, which gets the verifier's options.
+
+        Raises BadValue for another drafter, for none, and for options that contradict each other.
+        """
+        verifier = plugins.parse("verifiers", self.verifier)
+        wanted, name = verifier.part.made_by.drafter, self.draft.partition(":")[0]
+        if not wanted:
+            return self
+        own = f"{wanted}:middle={EXIT}"
+        if self.draft in (OFF, OFF_PART):
+            raise BadValue(f"`--verifier {verifier}` does nothing without a draft", "Leave out `--draft`")
+        if name in plugins.names("drafters") and name != wanted:
+            raise BadValue(
+                f"`--verifier {verifier.name}` needs the drafter `{wanted}`", f"Give `--draft {own}`"
+            )
+        text = own if self.draft == AUTO else self.draft if name == wanted else f"{own},name={self.draft}"
+        draft = plugins.parse("drafters", text)
+        for option, value in verifier.options.items():
+            if draft.options.get(option, value) != value:
+                raise BadValue(f"`{draft}` and `{verifier}` differ in `{option}`", "Give it once")
+        return replace(self, draft=str(Spec(draft.part, draft.options | verifier.options)))
 
     def _check_decoding(self, engine: Spec | None) -> None:
         """Raise UnknownName or BadValue for an unknown decoding, or one beside parts that it does not use."""
@@ -99,7 +126,7 @@ def serving(part: Spec, engine: Spec, **more: Any) -> Spec:
                 f"`{part.name}` needs an engine with `{name}`, which `{engine.name}` does not have",
                 f"Choose one that has it: {shown}",
             )
-        if engine.options.get(name, value) != value:
+        if value is not None and engine.options.get(name, value) != value:
             raise BadValue(
                 f"`{part}` needs `{name}={value}`, which `{engine}` contradicts", f"Leave `{name}` out there"
             )

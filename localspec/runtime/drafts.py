@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec import plugins
 from localspec.disk import given
+from localspec.drafting import skip_mask
+from localspec.drafting.tiers import EXIT, MASK, MIDDLE
 from localspec.errors import BadValue, UnknownModel, UnknownName
 from localspec.formats.heads import layout
 from localspec.formats.tokenizer import translation, vocabulary
@@ -17,24 +19,33 @@ from localspec.library.importing import heads
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, with_options
 from localspec.runtime.loading import LoadSpec
-from localspec.state import probes
+from localspec.state import probes, skip_masks
 
 TAPS = "taps"  # an engine's option: the layers whose hidden states a head reads
 
 if TYPE_CHECKING:
     from localspec.formats.tokenizer.token_bytes import Translation
 
+FIRST_LAYERS = 5 / 6  # of a target's layers: its exit for a middle tier
+
 
 class DraftPlan(NamedTuple):
     """A drafter, the draft model that it runs, and whether that model has another vocabulary.
 
-    `needs` are the options that the target's engine must have for the model.
+    `middle` is the model that checks its guesses before the target does, if that is one of its own. `needs`
+    are the options that the target's engine must have for the draft model.
     """
 
     spec: Spec
     load: LoadSpec | None = None
     foreign: bool = False
+    middle: LoadSpec | None = None
     needs: Mapping[str, Any] = {}
+
+    @property
+    def loads(self) -> list[LoadSpec]:
+        """The models beside the target."""
+        return [load for load in (self.load, self.middle) if load is not None]
 
     @property
     def is_head(self) -> bool:
@@ -74,7 +85,9 @@ def find_draft(
             return DraftPlan(plugins.parse("drafters", HYBRID))
         return _hybrid(target, draft, engine, progress)
     if text.partition(":")[0] in plugins.names("drafters"):
-        return _named(plugins.parse("drafters", text), target, engine, library, progress)
+        spec = with_own_tier(plugins.parse("drafters", text), target, engine)
+        middle = _middle_model(spec, target, engine, library, progress)
+        return _named(spec, target, engine, library, progress)._replace(middle=middle)
     try:
         draft = _draft_called(text, target, engine, library, progress)
     except UnknownModel as error:
@@ -158,6 +171,39 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
             f"`{draft.name}` has the vocabulary of `{target.name}`: `draft_model` drafts at a lower cost"
         )
     return DraftPlan(spec, LoadSpec(own, draft), not same)
+
+
+def with_own_tier(spec: Spec, target: StoredModel, engine: Spec) -> Spec:
+    """Return a drafter with the layer or the mask that stands for a middle tier of the target.
+
+    `exit` is the engine's exit, else after five of six layers; `mask` is what `localspec find-mask` kept.
+    Raises BadValue where neither is known.
+    """
+    middle, name = spec.options.get(MIDDLE), target.name
+    if middle == EXIT:
+        layers = target.layer_count()
+        exit = engine.options.get("exit") or min(max(round(FIRST_LAYERS * layers), 1), layers - 1)
+        if exit < 1:
+            raise BadValue(f"`{name}` has no layer to exit after that is known", "Give one: `middle=20`")
+        middle = str(exit)
+    elif middle == MASK:
+        middle = skip_masks.read(target)
+        if middle is None:
+            raise BadValue(f"No mask of `{name}` is known", f"Type `localspec find-mask {name}`")
+    return Spec(spec.part, spec.options | {MIDDLE: middle}) if middle else spec
+
+
+def _middle_model(
+    spec: Spec, target: StoredModel, engine: Spec, library: Library, progress: Progress
+) -> LoadSpec | None:
+    """Return the model that an option `middle` names, None for a tier within the target."""
+    name = spec.options.get(MIDDLE)
+    if not name or name.isdigit() or skip_mask.is_mask(name):
+        return None
+    own = _draft_engine(engine, spec.options)
+    model = library.resolve(name, progress, own.part.made_by.forms)
+    vocabulary.check_same(target.tokenizer(), model.tokenizer(), target.name, model.name)
+    return LoadSpec(own, model)
 
 
 def _hybrid(target: StoredModel, draft: StoredModel, engine: Spec, progress: Progress) -> DraftPlan:

@@ -12,13 +12,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel, ExpectingDrafter
+from localspec.core.contracts import DraftModel, ExpectingDrafter, LossyVerifier, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode, run_decoding
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.stop import OutputProcessor
 from localspec.core.text import TextStream
 from localspec.core.types import shared_prefix
+from localspec.drafting.tiers import FULL
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
 from localspec.library import compiled_folder
 from localspec.output.grammar import Grammar, grammar_tokenizer
@@ -92,7 +93,7 @@ def load(resolution: Resolution, engines: Sequence[tuple[LoadSpec, Engine]] = ()
     Raises TooLittleMemory, and what the engines raise.
     """
     model, ready = resolution.target.model, dict(engines)
-    specs = dict.fromkeys([resolution.target, resolution.draft.load or resolution.target])
+    specs = dict.fromkeys([resolution.target, *resolution.draft.loads])
     missing = [spec for spec in specs if spec not in ready]
     check_memory(missing)
     with ThreadPoolExecutor(4) as pool:  # each of the four keeps one core busy
@@ -130,6 +131,7 @@ class Runtime:
         self.thought_marks = ThoughtMarks.of(self.tokenizer)
         self.engine = loaded.engines[target]
         self.draft_engine = loaded.engines[draft.load] if draft.load else None
+        self._middle_engine = loaded.engines[draft.middle] if draft.middle else None
         folder = compiled_folder(self.model.folder)
         self.prompt_cache = PromptCache(folder / FOLDER / target.key, folder.parent, prompt_cache_bytes)
         session = self.engine.session()
@@ -142,10 +144,13 @@ class Runtime:
         policy = plugins.parse("draft_length", NOTHING) if self._off_reason else resolution.draft_length
         self.draft_length: DraftLengthPolicy = policy.make()
         self._policy_key = probes.key(
-            "draft length", target.key, str(draft.spec), str(policy), draft.load and draft.load.key
+            *("draft length", target.key, str(draft.spec), str(policy)),
+            draft.load and draft.load.key,
+            *([draft.middle.key] if draft.middle else []),
         )
         self.draft_length.restore(probes.read(self._policy_key))
-        self.verifier = resolution.verifier.make()
+        self.verifier: Verifier = resolution.verifier.make()
+        self._follow()
 
     @classmethod
     def load(
@@ -197,19 +202,28 @@ class Runtime:
         if spec.name != OFF_PART and (
             fault := self.resolution.target.fault(self.engine, self.target.session)
         ):
-            self._off_reason, self.draft_engine = fault, None
+            self._off_reason, self.draft_engine, self._middle_engine = fault, None, None
             return partial(plugins.parse("drafters", OFF_PART).make, self.target)
         head = self.resolution.draft.is_head
-        draft_model = [DraftModel(engine, self.engine.vocab, translation, head)] if engine else []
+        draft_model = DraftModel(engine, self.engine.vocab, translation, head) if engine else None
+        models: list[DraftModel | None] = [draft_model] if draft_model else []
+        if self._middle_engine:
+            models = [draft_model, DraftModel(self._middle_engine, self.engine.vocab)]
         own = replace(spec, options=divided(spec, texts))
-        return partial(own.make, self.target, *draft_model)
+        return partial(own.make, self.target, *models)
+
+    def _follow(self) -> None:
+        """Tell a lossy verifier whose guesses it verifies."""
+        if isinstance(self.verifier, LossyVerifier):
+            self.verifier.follow(self.drafter)
 
     @property
     def engines(self) -> list[tuple[LoadSpec, Engine]]:
         """The loaded engines, for another runtime to use."""
-        own = [(self.resolution.target, self.engine)]
-        draft = self.resolution.draft.load
-        return [*own, (draft, self.draft_engine)] if draft and self.draft_engine else own
+        draft = self.resolution.draft
+        engines = (self.engine, self.draft_engine, self._middle_engine)
+        specs = (self.resolution.target, draft.load, draft.middle)
+        return [(spec, engine) for spec, engine in zip(specs, engines, strict=True) if spec and engine]
 
     @property
     def lossless(self) -> bool:
@@ -234,6 +248,7 @@ class Runtime:
         """
         self.drop_text()
         self.drafter = self._new_drafter()
+        self._follow()
 
     def drop_text(self) -> None:
         """Empty the target's KV cache; the drafter may still copy from the text."""
@@ -242,7 +257,7 @@ class Runtime:
 
     def _leave(self) -> None:
         """Let no shared pass wait for this runtime."""
-        for engine in (self.engine, self.draft_engine):
+        for engine in (self.engine, self.draft_engine, self._middle_engine):
             if isinstance(engine, SharedEngine):
                 engine.leave()
 
@@ -397,6 +412,8 @@ class Runtime:
             with closing(decoded) as steps:
                 for last in steps:
                     answer.stats.add(last)
+                    if isinstance(self.verifier, LossyVerifier):
+                        answer.tiers.add(self.verifier.emitted[: len(last.tokens)], FULL)
                     answer.token_ids += last.tokens
                     answer.text += last.text
                     answer.marks += last.marks

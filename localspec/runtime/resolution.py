@@ -45,6 +45,10 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
     """
     decoding = None if choice.decoding == STANDARD else decoding_spec(choice.decoding)
     choice, speedup, model = _tuned(name, choice, library, progress)
+    verifier = plugins.parse("verifiers", choice.verifier)
+    if decoding is None:
+        choice = choice.with_drafter()
+        _warn(verifier, progress)
     engine, reason, model = find_engine(name, choice, library, progress, model)
     draft = find_draft(choice, model, engine, library, progress)
     off = "it was switched off" if choice.draft == OFF else None
@@ -55,11 +59,20 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
         engine_reason=reason,
         draft=draft,
         draft_length=plugins.parse("draft_length", choice.draft_length),
-        verifier=plugins.parse("verifiers", choice.verifier),
+        verifier=verifier,
         decoding=decoding,
         tuned_speedup=speedup,
         off_reason=off,
     )
+
+
+def _warn(verifier: Spec, progress: Progress) -> None:
+    """Say so if a verifier changes the text."""
+    if not verifier.part.made_by.lossless:
+        progress.say(
+            f"`--verifier {verifier.name}` changes the text: it accepts tokens that the model has not seen;"
+            f" `--verifier {Choice().verifier}` does not"
+        )
 
 
 def _tuned(

@@ -10,8 +10,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from localspec.core.contracts import Engine, ExportableSession, LayerStates, Read, Session, SharedPasses
-from localspec.core.types import Company, Logits, Tokens
+from localspec.core.contracts import (
+    Engine,
+    ExportableSession,
+    LayerStates,
+    Read,
+    Session,
+    SharedPasses,
+    TreeSession,
+)
+from localspec.core.types import Branch, Company, Logits, Tokens
 from localspec.runtime.loading import LoadSpec
 
 TARGET, DRAFT = 0.5, 0.15  # of a pass: as long as it waits for other texts; a draft may be at its end
@@ -114,9 +122,9 @@ class Passes:
         finally:
             self._changed.acquire()
             self._reading, self._seconds = False, perf_counter() - started
-            total = sum(len(one.read.tokens) for one in batch)
+            total = sum(_size(one.read) for one in batch)
             for one in batch:
-                one.company = Company(len(batch) - 1, total - len(one.read.tokens), started - one.since)
+                one.company = Company(len(batch) - 1, total - _size(one.read), started - one.since)
             self._changed.notify_all()
 
     def _read(self, batch: Sequence[_Waiting]) -> None:
@@ -131,6 +139,11 @@ class Passes:
                     self._read([one])
             else:
                 batch[0].error = error
+
+
+def _size(read: Read) -> int:
+    """Return the tokens of a read that its pass computes."""
+    return len(read.tokens) + len(read.branches)
 
 
 def shared_engines(
@@ -166,10 +179,10 @@ class SharedEngine(Engine):
     def session(self) -> Session:
         """Return a new, empty session; those of one engine are for one thread at a time."""
         session = self.passes.between(self.passes.shared.session)
+        exportable, trees = isinstance(session, ExportableSession), isinstance(session, TreeSession)
         if isinstance(session, LayerStates):
-            return SharedTappedSession(self, session)
-        exportable = isinstance(session, ExportableSession)
-        return (SharedExportableSession if exportable else SharedSession)(self, session)
+            return (SharedTappedTreeSession if trees else SharedTappedSession)(self, session)
+        return KINDS[exportable, trees](self, session)
 
     def leave(self) -> None:
         """Let no pass wait for this text any more."""
@@ -185,9 +198,13 @@ class SharedSession(Session):
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return the logits [rows, vocab] of the last `rows` of them."""
-        if not tokens:
+        return self._read(tokens, rows)
+
+    def _read(self, tokens: Tokens, rows: int, branches: Sequence[Branch] = ()) -> Logits:
+        if not tokens and not branches:
             return np.empty((0, self._text.vocab), np.float32)
-        logits, self.company = self._text.passes.read(self._text, Read(self._session, tokens, rows))
+        read = Read(self._session, tokens, rows, branches)
+        logits, self.company = self._text.passes.read(self._text, read)
         return logits
 
     def rewind(self, length: int) -> int:
@@ -225,3 +242,32 @@ class SharedExportableSession(SharedSession, ExportableSession):
     def import_kv(self, piece: bytes, count: int) -> None:
         """Append `count` tokens by their KV cache."""
         self._text.passes.between(lambda: self._exportable.import_kv(piece, count))
+
+
+class SharedTreeSession(SharedSession, TreeSession):
+    """One text, beside which branches are read."""
+
+    def __init__(self, text: SharedEngine, session: Session) -> None:
+        super().__init__(text, session)
+        assert isinstance(session, TreeSession)
+        self.branches = session.branches
+
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` beside them; return logits [rows + branches, vocab]."""
+        return self._read(tokens, rows, branches)
+
+
+class SharedExportableTreeSession(SharedExportableSession, SharedTreeSession):
+    """One text, beside which branches are read, and whose KV cache can be exported."""
+
+
+class SharedTappedTreeSession(SharedTappedSession, SharedTreeSession):
+    """One text whose hidden states are kept, and beside which branches are read."""
+
+
+KINDS: dict[tuple[bool, bool], type[SharedSession]] = {  # exportable, trees
+    (False, False): SharedSession,
+    (True, False): SharedExportableSession,
+    (False, True): SharedTreeSession,
+    (True, True): SharedExportableTreeSession,
+}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from localspec.core.decode import decode
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.stats import Stats
 from localspec.core.stop import OutputProcessor
-from localspec.core.types import Guess, Logits, Step, Tokens, Verdict
+from localspec.core.types import Branch, Guess, Logits, Step, Tokens, Verdict
 from localspec.draft_length.fixed import Fixed
 from localspec.drafters.draft_model import ModelDraft
 from localspec.drafters.none import NoDraft
@@ -198,7 +198,7 @@ def test_every_answer_begins_and_ends_once(how: str, monkeypatch: pytest.MonkeyP
     assert all(event.startswith("learn") for event in policy.events[1:-1])
 
 
-def interrupted(tokens: Tokens, rows: int = 1) -> None:
+def interrupted(tokens: Tokens, rows: int = 1, branches: Sequence[Branch] = ()) -> None:
     raise KeyboardInterrupt
 
 

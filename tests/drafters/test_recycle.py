@@ -24,7 +24,8 @@ def rows(*likeliest: int) -> Logits:
 
 
 def guessed(drafter: RecycleDraft, text: Tokens, count: int = 6) -> list[int]:
-    return [guess.token for guess in islice(drafter.propose(text, SAMPLER), count)]
+    path = (guess for guess in drafter.propose(text, SAMPLER) if guess.after is None)
+    return [guess.token for guess in islice(path, count)]
 
 
 def observe(drafter: RecycleDraft, tokens: list[int], checked: Logits) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import parity
 import pytest
 import tiny
+from passes import read
 
 from localspec import plugins
-from localspec.core.contracts import DraftModel, Engine, Read
+from localspec.core.contracts import DraftModel, Engine, Read, TreeSession
 from localspec.core.cursor import Cursor
-from localspec.core.rewind_check import rewind_fault
-from localspec.core.types import Logits
+from localspec.core.rewind_check import rewind_fault, width_fault
+from localspec.core.types import Branch, Logits
 from localspec.drafters.draft_model import ModelDraft
 from localspec.errors import ContextFull
 from localspec.library import Library, Silent, StoredModel
@@ -108,6 +109,65 @@ def test_a_draft_does_not_change_the_text(
     drafted = ask(target, source, prompt=prompt, room=32)
     assert sum(last.accepted for last in drafted.steps) > 8
     parity.check(plain.tokens, drafted.tokens, engine=engine, prompt=prompt, tolerance=parity.ROUNDED)
+
+
+ROUNDED_ONCE = 0.25  # of the logits' spread: an activation of llama.cpp's that falls to another of its 8 bits
+TREES = [name for name in SPECS if name not in STATIC]
+BRANCHES = [Branch(9, 0), Branch(30, 0), Branch(31, 4), Branch(32, 2), Branch(33, 5)]  # after three rows
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_branches_tell_what_follows_and_leave_the_text_alone(made: Make, text: list[int], name: str) -> None:
+    engine = made(name, exact=True)
+    session = engine.session()
+    assert isinstance(session, TreeSession)
+    session.forward(text[:40], 0)
+    rows = session.forward_tree(text[40:43], 3, BRANCHES).copy()
+    after = session.forward(text[43:50], 7).copy()
+    told = [[*text[:41], 9], [*text[:41], 30], [*text[:41], 30, 31], [*text[:43], 32]]
+    told.append([*told[2], 33])
+    expected = [engine.session().forward(each, 1)[0].copy() for each in told]
+    plain = read(engine.session(), text[:50], 40, 3, 7)
+    spread = float(plain.std())
+    assert np.abs(rows[:3] - plain[40:43]).max() < 0.01 * spread
+    assert np.abs(rows[3:] - np.stack(expected)).max() < ROUNDED_ONCE * spread
+    assert np.abs(rows[4] - expected[0]).max() > 2 * ROUNDED_ONCE * spread  # as far as another text is
+    assert np.abs(after - plain[43:]).max() < 0.01 * spread
+
+
+def test_rows_beside_branches_are_those_of_plain_decoding_to_the_bit_on_openvino(
+    made: Make, text: list[int]
+) -> None:
+    engine = made("openvino")
+    session, plain = engine.session(), read(engine.session(), text[:48], 40, 1)
+    assert isinstance(session, TreeSession)
+    session.forward(text[:40], 0)
+    equal = [
+        np.array_equal(session.forward_tree(text[at : at + 2], 2, BRANCHES[:3])[:2], plain[at : at + 2])
+        for at in range(40, 48, 2)
+    ]
+    assert all(equal) == (width_fault(engine.session(), engine.vocab) is None)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_texts_with_branches_share_passes(made: Make, text: list[int], name: str) -> None:
+    engine = made(name, exact=True)
+    shared = engine.shared_passes(3)
+    assert shared is not None
+    sessions = [shared.session() for _ in range(3)]
+    if not all(isinstance(session, TreeSession) for session in sessions):
+        assert name == "torch"  # its batches have a row for each text
+        return
+    shared.forward([Read(each, text[at : at + 20], 0) for at, each in enumerate(sessions)])
+    reads = [Read(each, text[at + 20 : at + 23], 3, BRANCHES[at:2]) for at, each in enumerate(sessions)]
+    found = [rows.copy() for rows in shared.forward(reads)]
+    for at, rows in enumerate(found):
+        alone = engine.session()
+        assert isinstance(alone, TreeSession)
+        alone.forward(text[at : at + 20], 0)
+        expected = alone.forward_tree(text[at + 20 : at + 23], 3, BRANCHES[at:2])
+        assert rows.shape == expected.shape
+        assert np.abs(rows - expected).max() < ROUNDED_ONCE * float(expected.std())
 
 
 @every_engine

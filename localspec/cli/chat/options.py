@@ -119,14 +119,7 @@ class ChatOptions:
     ] = None
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
-    verifier: Annotated[
-        str,
-        typer.Option(
-            help="How drafts are verified: exact or rejection.",
-            autocompletion=completion.verifiers,
-            metavar="NAME",
-        ),
-    ] = "exact"
+    verifier: options.Verifier = "exact"
     decoding: Annotated[
         str,
         typer.Option(help="standard or contrastive, a text of its own.", metavar="SPEC"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +35,7 @@ EPILOG = """Examples:
 
 
 PANELS = {
-    options.DRAFT: ("draft", "draft_length"),
+    options.DRAFT: ("draft", "draft_length", "verifier"),
     "Measurement": ("suite", "against", "repeat", "tokens"),
     options.MACHINE: ("engine", "device", "threads"),
     options.OUTPUT: ("as_json", "html", "compare"),
@@ -65,6 +65,7 @@ class BenchOptions:
     repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Repetitions of each prompt.")] = 3
     tokens: Annotated[int, typer.Option(min=2, metavar="N", help="Maximum tokens of an answer.")] = 64
     draft_length: options.DraftLengthPolicy = "adaptive"
+    verifier: options.Verifier = "exact"
     engine: options.Engine = "auto"
     device: options.Device = None
     threads: options.Threads = None
@@ -115,8 +116,15 @@ def bench(given: BenchOptions) -> None:
     prompts = [prompt for name in given.suite or [suites.QUICK] for prompt in suites.load(name)]
     before = comparison.read_report(given.compare) if given.compare else None
     given.check_places()
-    choice = Choice(given.engine, draft_length=given.draft_length, device=given.device, threads=given.threads)
-    choice.check()
+    choice = Choice(
+        given.engine,
+        draft_length=given.draft_length,
+        verifier=given.verifier,
+        device=given.device,
+        threads=given.threads,
+    )
+    for draft in given.draft or [choice.draft]:
+        replace(choice, draft=draft).check()
     report = measure(given, choice, prompts)
     write_files(report, given)
     if given.prints_json:

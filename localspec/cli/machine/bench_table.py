@@ -45,6 +45,8 @@ def _row(name: str, row: dict[str, Any]) -> str:
     parts = [f"{name:<34.34}", *(f"{rate['median']:>9.1f}" if rate else f"{'':>9}" for rate in rates)]
     if ratio:
         parts += [f"{ratio['value']:>9.2f}", f"{ratio['low']:>6.2f}-{ratio['high']:<6.2f}"]
+    elif row.get("lossy_speedup"):
+        parts += [f"{row['lossy_speedup']['value']:>9.2f}", f"{'lossy':>13}"]
     else:
         parts += [f"{'' if row['same_text'] else 'other text':>10}", f"{'':>12}"]
     parts.append(f"{row['tokens_per_pass']:>8.2f}" if row["tokens_per_pass"] else f"{'':>8}")

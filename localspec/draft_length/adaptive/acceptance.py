@@ -12,9 +12,9 @@ HALF_LIFE = 50.0  # tokens after which what was seen in an answer counts half
 STRENGTH = 4.0  # guesses that a prior is worth
 BINS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)  # of confidence: fine where most drafts are
 LIKELY = 0.7  # rate of the first guesses of a draft model until any was verified
-FIRST, LATER, NEXT_FIRST, NEXT, RUN = range(5)
+FIRST, LATER, NEXT_FIRST, NEXT, RUN, BRANCH = range(6)
 
-Kind = tuple[str, int, int]  # source, bin of confidence, and one of the five above
+Kind = tuple[str, int, int]  # source, bin of confidence, and one of the six above
 
 
 class Acceptance:
@@ -48,6 +48,10 @@ class Acceptance:
         kind = (source, bisect_right(BINS, confidence), LATER if at else FIRST)
         return self._rate(kind, confidence, luck)
 
+    def of_branch(self, source: str, confidence: float, luck: float = 0.0) -> float:
+        """Return the rate at which the target says a branch's guess, given that it comes to its parent."""
+        return self._rate((source, bisect_right(BINS, confidence), BRANCH), confidence, luck)
+
     def next(self, source: str, confidence: float | None, luck: float = 0.0) -> float:
         """Return the rate of a guess that follows one of `confidence`, None for the first of a draft."""
         if confidence is None:
@@ -66,6 +70,10 @@ class Acceptance:
         else:
             self._count((source, 0, RUN), accepted)
             self._count((source, bisect_right(BINS, before), NEXT), accepted)
+
+    def learn_branch(self, source: str, confidence: float, said: bool) -> None:
+        """Take in whether the target said a branch's guess, after it came to its parent."""
+        self._count((source, bisect_right(BINS, confidence), BRANCH), said)
 
     def advance(self, tokens: int) -> None:
         """Take in that the answer has so many more tokens."""
@@ -100,6 +108,6 @@ class Acceptance:
     def restore(self, values: Any) -> None:
         """Restore a `state`; raises ValueError for any other value."""
         for source, bin_, place, accepted, count in rows(values, str, int, int, float, float):
-            if accepted > count + 1e-6 or bin_ > len(BINS) or place > RUN:
+            if accepted > count + 1e-6 or bin_ > len(BINS) or place > BRANCH:
                 raise ValueError(values)
             self._past[source, bin_, place] = accepted, count

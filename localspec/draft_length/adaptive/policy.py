@@ -7,7 +7,8 @@ from random import Random
 from typing import Annotated, Any
 
 from localspec.core.contracts import DraftLengthPolicy
-from localspec.core.types import Candidate, Company, Guess, LazyGuess, Step, Tokens
+from localspec.core.types import Candidate, Company, Guess, LazyGuess, Step, Tokens, path_of
+from localspec.draft_length.adaptive import branches
 from localspec.draft_length.adaptive.acceptance import HALF_LIFE, STRENGTH, Acceptance
 from localspec.draft_length.adaptive.costs import Costs
 from localspec.draft_length.adaptive.ledger import Ledger
@@ -38,6 +39,9 @@ class Adaptive(DraftLengthPolicy):
     Where other texts share the passes, seconds are worth the tokens of all: with n texts alike, v is 1/n of
     what a token of this text takes, and c(n) is beside the tokens of the others. So the more texts, the fewer
     guesses, down to those that cost nothing.
+
+    A guess of a branch is worth S (v - (c(n + 1) - c(n))) - (c(n + 1) - c(n)): where the target comes to it,
+    the next pass reads it again, and gives one token more.
     """
 
     def __init__(
@@ -76,19 +80,37 @@ class Adaptive(DraftLengthPolicy):
         """Return whether `candidate` is worth more than its seconds, or may be tried."""
         if len(draft) >= self._most:
             return False
+        if isinstance(candidate, Guess) and candidate.after is not None:
+            return self._wants_branch(draft, candidate)
         survival, spent = self._judged(draft)
         if isinstance(candidate, LazyGuess):
             return not self._opening and self._wants_lazy(draft, candidate, survival, spent)
         at, source = len(draft), candidate.source
-        worth = self._worth_of(candidate, at, survival)
+        worth = self._worth_of(candidate, draft, survival)
         if not draft:
             self._asked[source] = worth, 0.0
         price = spent + self._wider(at)
         if worth > 0:
             return self._answer.allows(price - worth, self._costs.curve[0])
-        tried = self._may_try(price, -worth) and self._worth_of(candidate, at, survival, self._luck) > 0
+        tried = self._may_try(price, -worth) and self._worth_of(candidate, draft, survival, self._luck) > 0
         if tried:
             self._tried[at] = -worth
+        return tried
+
+    def _wants_branch(self, draft: Sequence[Guess], candidate: Guess) -> bool:
+        """Return the same for a guess of a branch."""
+        at, price = len(draft), self._judged(draft)[1] + self._wider(len(draft))
+        reached = branches.reaching(draft, candidate.after or (), self._acceptance)
+
+        def worth(luck: float, curve: Sequence[float]) -> float:
+            rate = self._acceptance.of_branch(candidate.source, candidate.confidence, luck)
+            return branches.worth(reached * rate, self._seconds_per_token, curve[at + 1] - curve[at])
+
+        if (mean := worth(0.0, self._costs.curve)) > 0:
+            return self._answer.allows(price - mean, self._costs.curve[0])
+        tried = self._may_try(price, -mean) and worth(self._luck, self._costs.least) > 0
+        if tried:
+            self._tried[at] = -mean
         return tried
 
     def _wants_lazy(
@@ -124,15 +146,18 @@ class Adaptive(DraftLengthPolicy):
         if known and (len(known) > len(draft) or known[-1][0] is not draft[len(known) - 1]):
             known = self._known = []  # of another draft
         survival, spent = known[-1][1:] if known else (1.0, 0.0)
-        for at in range(len(known), len(draft)):
-            guess = draft[at]
-            survival *= self._acceptance.of(guess.source, guess.confidence, at)
+        on_path = len(path_of(draft[: len(known)]))
+        for guess in draft[len(known) :]:
+            if guess.after is None:
+                survival *= self._acceptance.of(guess.source, guess.confidence, on_path)
+                on_path += 1
             spent += self._costs.guess(guess.source)
             known.append((guess, survival, spent))
         return survival, spent
 
-    def _worth_of(self, guess: Guess, at: int, survival: float, luck: float = 0.0) -> float:
-        rate = self._acceptance.of(guess.source, guess.confidence, at, luck)
+    def _worth_of(self, guess: Guess, draft: Sequence[Guess], survival: float, luck: float = 0.0) -> float:
+        at, place = len(draft), len(path_of(draft))
+        rate = self._acceptance.of(guess.source, guess.confidence, place, luck)
         following = self._acceptance.next(guess.source, guess.confidence, luck)
         return self._worth(at, survival * rate, following, self._costs.guess(guess.source), luck)[0]
 
@@ -143,10 +168,11 @@ class Adaptive(DraftLengthPolicy):
         expected tokens of its step.
         """
         source, at = candidate.source, len(draft)
-        rate = self._acceptance.next(source, draft[-1].confidence if draft else None, luck)
+        path = path_of(draft)
+        rate = self._acceptance.next(source, path[-1].confidence if path else None, luck)
         run = self._acceptance.run(source, rate, luck)
         worth, tokens = self._worth(at, survival * rate, run, self._costs.guess(source, lazy=True), luck)
-        other = self._worth_of(candidate.instead, at, survival, luck) if candidate.instead else 0.0
+        other = self._worth_of(candidate.instead, draft, survival, luck) if candidate.instead else 0.0
         return worth, worth - max(other, 0.0), 1 + tokens
 
     def _worth(
@@ -193,10 +219,11 @@ class Adaptive(DraftLengthPolicy):
         self._learn_draft(last, behind)
         alike = self._share(last.company)
         if not self._opening:
-            self._drafting = self._drafting + 1 if last.drafted else 0
+            guesses = last.drafted + len(last.branches)
+            self._drafting = self._drafting + 1 if guesses else 0
             if alike:
                 beside = last.company.tokens + last.company.drafts
-                self._costs.learn_pass(last.drafted + 1, last.target_seconds, beside)
+                self._costs.learn_pass(guesses + 1, last.target_seconds, beside)
             self._settle(last, behind)
         for source in {one.source for one in last.proposals} & self._asked.keys():
             worth, better = self._asked[source]
@@ -225,6 +252,7 @@ class Adaptive(DraftLengthPolicy):
         for at, guess in enumerate(last.draft[: last.accepted + (last.finish is None)]):
             self._acceptance.learn(guess.source, guess.confidence, at, before, at < last.accepted)
             before = guess.confidence
+        branches.learn(last, self._acceptance)
         for source in dict.fromkeys(guess.source for guess in last.draft):
             own = [cost for guess, cost in zip(last.draft, last.costs, strict=True) if guess.source == source]
             self._costs.learn_guesses(source, own, behind.get(source, 0))
@@ -232,10 +260,11 @@ class Adaptive(DraftLengthPolicy):
     def _settle(self, last: Step, behind: Mapping[str, int]) -> None:
         """Enter a step in the ledgers, at what it is known to cost, and bring the speed up to date."""
         one, tokens = self._costs.curve[0], len(last.tokens)
-        seconds = self._costs.curve[min(last.drafted, self._max)] + self._judged(last.draft)[1]
+        guesses = min(last.drafted + len(last.branches), self._max)
+        seconds = self._costs.curve[guesses] + self._judged(last.draft)[1]
         reading = sum(self._costs.reading(source, count) for source, count in behind.items())
         self._answer.enter(seconds - one - (tokens - 1) * one / self._texts, seconds)
-        tried = sum(loss for at, loss in self._tried.items() if at < last.drafted)
+        tried = sum(loss for at, loss in self._tried.items() if at < guesses)
         self._trials.enter(tried, seconds + reading)
         fade = 0.5 ** (tokens / HALF_LIFE)
         self._speed = fade * self._speed[0] + tokens, fade * self._speed[1] + seconds

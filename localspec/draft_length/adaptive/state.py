@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-VERSION = 5
+VERSION = 6
 LARGE = 1e9  # no number of a state is larger
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 
 from localspec.core.types import Tokens, shared_prefix
 
@@ -157,6 +158,10 @@ class Walk:
         self.state = automaton.known(after)
         self.length = self.length + 1 if self.state == after and after else automaton.length[self.state]
         self.evidence = min(self.evidence, self.length) if copied else self.length
+
+    def fork(self) -> Walk:
+        """Return another walk from the same position."""
+        return copy(self)
 
 
 class Texts:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from localspec.core.types import Logits, Tokens
+from localspec.core.sessions import Tree
+from localspec.core.types import Branch, Logits, Tokens
 from localspec.errors import DriverFailed
 from localspec.formats.gguf.libllama import (
     LOG,
@@ -21,15 +22,22 @@ from localspec.formats.gguf.libllama import (
 )
 
 FIRST = 1024  # tokens of a new KV cache; doubled when full
+BRANCHES = 16  # maximum branches of a pass
 ROWS = 64  # maximum logits per pass: llama.cpp reserves memory for this many, and aborts at one more
 
 
 class Part(NamedTuple):
-    """The tokens of one text in a pass, and how many of the last get logits."""
+    """The tokens of one text in a pass, how many of the last get logits, and branches beside them."""
 
     text: int
     tokens: Tokens
     rows: int
+    branches: Sequence[Branch] = ()
+
+    @property
+    def size(self) -> int:
+        """Tokens of the part."""
+        return len(self.tokens) + len(self.branches)
 
 
 class Settings(Protocol):
@@ -45,7 +53,8 @@ class Settings(Protocol):
 class Texts:
     """The KV cache of up to `count` texts, each a sequence of llama.cpp's; only that knows their lengths.
 
-    One more sequence, `count`, is a piece of a text that is being exported or imported.
+    One more sequence, `count`, is a piece of a text that is being exported or imported, and those after it
+    are branches: each has all tokens up to its own, and is dropped after the pass.
     """
 
     def __init__(self, engine: Settings, count: int) -> None:
@@ -57,13 +66,14 @@ class Texts:
         size, int32 = engine.batch, ctypes.POINTER(ctypes.c_int32)
         self._tokens, self._positions = np.zeros(size, np.int32), np.zeros(size, np.int32)
         self._wanted = np.zeros(size, np.int8)
-        self._ones, self._numbers = np.ones(size, np.int32), np.arange(count, dtype=np.int32)
+        self._counts, self._numbers = np.ones(size, np.int32), np.arange(count, dtype=np.int32)
         self._sequences = (int32 * size)()
         self._number = [ctypes.cast(self._numbers[text:].ctypes.data, int32) for text in range(count)]
+        self._shared = np.zeros((size, 1 + BRANCHES), np.int32)  # sequences of the tokens of trees
         self._batch = llama_cpp.llama_batch(
             token=self._tokens.ctypes.data_as(int32),
             pos=self._positions.ctypes.data_as(int32),
-            n_seq_id=self._ones.ctypes.data_as(int32),
+            n_seq_id=self._counts.ctypes.data_as(int32),
             seq_id=self._sequences,
             logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
@@ -92,18 +102,25 @@ class Texts:
         context, held = self._context, [self.length(part.text) for part in parts]
         assert context is not None
         with context.busy:
-            at = 0
+            at = branches = 0
             for part, first in zip(parts, held, strict=True):
-                end = at + len(part.tokens)
-                self._tokens[at:end] = part.tokens
-                self._positions[at:end] = np.arange(first, first + len(part.tokens))
+                end = at + part.size
+                tree = Tree.of(first, part.tokens, part.rows, part.branches)
+                self._tokens[at:end] = [*part.tokens, *(branch.token for branch in part.branches)]
+                self._positions[at:end] = tree.positions()
                 self._wanted[at:end] = 0
-                self._wanted[end - part.rows : end] = 1
-                self._sequences[at:end] = [self._number[part.text]] * len(part.tokens)
-                at = end
+                self._wanted[end - part.rows - len(part.branches) : end] = 1
+                self._counts[at:end] = 1
+                self._sequences[at:end] = [self._number[part.text]] * part.size
+                if part.branches:
+                    self._branch(part.text, at, tree, branches)
+                at, branches = end, branches + len(part.branches)
             self._batch.n_tokens = at
             LOG.clear()
-            if status := self._llama.llama_decode(context.handle, self._batch):
+            status = self._llama.llama_decode(context.handle, self._batch)
+            for branch in range(branches):
+                self._llama.llama_memory_seq_rm(context.memory, self._count + 1 + branch, -1, -1)
+            if status:
                 why = logged_reason(f"status {status}")
                 for part, first in zip(parts, held, strict=True):
                     self.rewind(part.text, first)
@@ -111,7 +128,25 @@ class Texts:
                     f"llama.cpp cannot read {at} tokens: {why}",
                     "Try `--engine llamacpp:device=CPU`, or a smaller `batch`",
                 )
-            return context.logits(sum(part.rows for part in parts), self._engine.vocab)
+            rows = sum(part.rows + len(part.branches) for part in parts)
+            return context.logits(rows, self._engine.vocab)
+
+    def _branch(self, text: int, at: int, tree: Tree, before: int) -> None:
+        """Let the tokens of a pass from place `at` on be a tree's: each is in the sequences that see it.
+
+        Other texts have `before` branches in the pass.
+        """
+        assert self._context is not None
+        sees, own = tree.sees(), self._count + 1 + before
+        for sequence in range(own, own + len(tree.parents)):
+            self._llama.llama_memory_seq_cp(self._context.memory, text, sequence, -1, -1)
+        int32 = ctypes.POINTER(ctypes.c_int32)
+        for token in range(tree.size):
+            inside = own + np.flatnonzero(sees[tree.path :, token])
+            sequences = [text, *inside] if token < tree.path else inside
+            self._shared[at + token, : len(sequences)] = sequences
+            self._counts[at + token] = len(sequences)
+            self._sequences[at + token] = ctypes.cast(self._shared[at + token :].ctypes.data, int32)
 
     def rewind(self, text: int, length: int) -> int:
         """Keep at most `length` tokens of a text; none if llama.cpp cannot remove the others."""
@@ -157,7 +192,7 @@ class Context:
         for name, value in engine.context_params.items():
             setattr(params, name, value)
         params.n_ctx = size
-        params.n_seq_max = texts + engine.weights.keeps_all_tokens
+        params.n_seq_max = texts + (1 + BRANCHES) * engine.weights.keeps_all_tokens
         self._moving = texts  # the sequence of a piece that is being exported or imported
         LOG.clear()
         self.handle = run_uninterrupted(llama_cpp.llama_init_from_model, engine.weights.handle, params)

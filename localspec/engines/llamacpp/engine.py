@@ -10,9 +10,9 @@ from typing import Annotated
 
 import numpy as np
 
-from localspec.core.contracts import Engine, ExportableSession, Read, Session, SharedPasses
-from localspec.core.types import Logits, Tokens
-from localspec.engines.llamacpp.context import ROWS, Part, Texts, passes
+from localspec.core.contracts import Engine, ExportableSession, Read, Session, SharedPasses, TreeSession
+from localspec.core.types import Branch, Logits, Tokens
+from localspec.engines.llamacpp.context import BRANCHES, ROWS, Part, Texts, passes
 from localspec.errors import BadValue, ContextFull
 from localspec.formats.gguf.libllama import open_weights, physical_cores
 from localspec.plugins import Option
@@ -119,10 +119,25 @@ class LlamaCppSession(Session):
         return self._texts.rewind(self.text, length)
 
 
-class LlamaCppExportableSession(LlamaCppSession, ExportableSession):
+class LlamaCppExportableSession(LlamaCppSession, ExportableSession, TreeSession):
     """One text whose KV cache holds each token separately."""
 
     block_size = 1
+    branches = BRANCHES
+
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` beside them; return a view [rows + branches, vocab].
+
+        Where a draft is so long that branches would need another pass, their rows are zeros, which tell
+        nothing.
+        """
+        self.check([*tokens, *(branch.token for branch in branches)])
+        size = len(tokens) + len(branches)
+        if size > self._engine.batch or rows + len(branches) > ROWS:
+            unread = np.zeros((len(branches), self._engine.vocab), np.float32)
+            return np.concatenate([self.forward(tokens, rows), unread])
+        self._texts.make_room(size)
+        return self._texts.read([Part(self.text, tokens, rows, branches)])
 
     def export_kv(self, first: int, last: int) -> bytes:
         """Return llama.cpp's state of these tokens, as a sequence of their own."""
@@ -154,9 +169,9 @@ class LlamaCppSharedPasses(SharedPasses):
 
     def forward(self, reads: Sequence[Read]) -> list[Logits]:
         """Read tokens of several texts in as few passes as hold them; return copies, or views of one."""
-        for session, tokens, _ in reads:
-            assert isinstance(session, LlamaCppSession)
-            session.check(tokens)
+        for read in reads:
+            assert isinstance(read.session, LlamaCppSession)
+            read.session.check([*read.tokens, *(branch.token for branch in read.branches)])
         batches = list(self._batches(reads))
         if len(batches) == 1:
             return list(self._read(batches[0]))
@@ -166,9 +181,10 @@ class LlamaCppSharedPasses(SharedPasses):
         """Yield the reads in batches that fit in a pass; one that fits in none is a batch of its own."""
         batch: list[Read] = []
         for read in reads:
-            tokens = sum(len(one.tokens) for one in [*batch, read])
-            rows = sum(one.rows for one in [*batch, read])
-            if batch and (tokens > self._engine.batch or rows > ROWS):
+            tokens = sum(len(one.tokens) + len(one.branches) for one in [*batch, read])
+            rows = sum(one.rows + len(one.branches) for one in [*batch, read])
+            branches = sum(len(one.branches) for one in [*batch, read])
+            if batch and (tokens > self._engine.batch or rows > ROWS or branches > BRANCHES):
                 yield batch
                 batch = []
             batch.append(read)
@@ -176,11 +192,15 @@ class LlamaCppSharedPasses(SharedPasses):
 
     def _read(self, batch: Sequence[Read]) -> Sequence[Logits]:
         if len(batch) == 1:
-            return [batch[0].session.forward(batch[0].tokens, batch[0].rows)]
-        self._texts.make_room(sum(len(read.tokens) for read in batch))
+            session, tokens, rows, branches = batch[0]
+            assert isinstance(session, LlamaCppExportableSession)
+            return [
+                session.forward_tree(tokens, rows, branches) if branches else session.forward(tokens, rows)
+            ]
         parts = []
-        for session, tokens, rows in batch:
-            assert isinstance(session, LlamaCppSession)
-            parts.append(Part(session.text, tokens, rows))
+        for read in batch:
+            assert isinstance(read.session, LlamaCppSession)
+            parts.append(Part(read.session.text, read.tokens, read.rows, read.branches))
+        self._texts.make_room(sum(part.size for part in parts))
         logits = self._texts.read(parts)
-        return np.split(logits, list(accumulate(read.rows for read in batch))[:-1])
+        return np.split(logits, list(accumulate(part.rows + len(part.branches) for part in parts))[:-1])

@@ -64,7 +64,7 @@ def compiled(
             graph, mapped = read_simplified(core, kept, source.with_suffix(".bin"))
             return core.compile_model(graph, "CPU", settings | threads), mapped
         shutil.rmtree(kept, ignore_errors=True)
-    model = read_paged(source, taps=taps)
+    model = read_paged(source, trees=True, taps=taps)
     if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
         return core.compile_model(model, "CPU", settings | threads), [model]
     with atomic.scratch(kept) as work:
@@ -93,7 +93,7 @@ def _key(core: Any, source: Path, settings: dict[str, str], taps: Sequence[int])
 
     device = [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
     files = [_stamp(path) for path in (source, source.with_suffix(".bin"))]
-    known = [ov.get_version(), device, settings, files, *([tuple(taps)] if taps else [])]
+    known = [ov.get_version(), device, settings, files, "trees", *taps]
     return sha256(repr(known).encode()).hexdigest()[:16]
 
 

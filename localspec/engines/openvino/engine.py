@@ -20,9 +20,10 @@ from localspec.core.contracts import (
     Session,
     SharedPasses,
     SpeechSession,
+    TreeSession,
 )
-from localspec.core.sessions import HiddenStateBuffer, SplitSession
-from localspec.core.types import Logits, Tokens
+from localspec.core.sessions import HiddenStateBuffer, SplitSession, Tree
+from localspec.core.types import Branch, Logits, Tokens
 from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.head import HeadFiles, OpenVinoHeadSession
@@ -133,16 +134,21 @@ class OpenVino(Engine):
 
     def whole_session(self, reader: Reader | None = None) -> OpenVinoSession:
         """Return a session in a whole graph, with a cache of its own or that of a reader."""
-        if self._taps:
-            return OpenVinoTappedSession(self, self.parts[0], reader)
-        kind = OpenVinoSession if self.place.on_card else OpenVinoExportableSession
-        return kind(self, self.parts[0], reader)
+        kinds = (
+            (OpenVinoTappedSession, OpenVinoTappedCpuSession)
+            if self._taps
+            else (
+                OpenVinoSession,
+                OpenVinoCpuSession,
+            )
+        )
+        return kinds[not self.place.on_card](self, self.parts[0], reader)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one KV cache; None with `exit` or `hidden`, and for a head."""
         plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 + bool(self._taps)
         plain = plain and self.hearing is None and not self.is_head
-        return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts)) if plain else None
+        return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts, steady=True)) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
         """Return the context for a pass over `count` tokens.
@@ -171,7 +177,7 @@ class OpenVino(Engine):
         from localspec.formats.graph.paged import read_paged
 
         if self.device != "CPU" or self._cache is None:
-            self._mapped = [read_paged(self._graph, taps=self._taps)]
+            self._mapped = [read_paged(self._graph, trees=self.device == "CPU", taps=self._taps)]
             return core.compile_model(self._mapped[0], self.device, settings | threads)
         folder = self._cache / "cpu"
         compiled, self._mapped = compile_cache.compiled(
@@ -216,25 +222,28 @@ class OpenVinoSession(Session):
         """Append the tokens of sessions with this one's reader; return views on the request's output."""
         parts: list[Part] = []
         wanted: list[int] = []
-        first = 0
-        for session, tokens, rows in reads:
+        ids: list[int] = []
+        for session, tokens, rows, branches in reads:
             assert isinstance(session, OpenVinoSession)
-            if (total := session._length + len(tokens)) > self._context:
+            size = len(tokens) + len(branches)
+            if (total := session._length + size) > self._context:
                 raise ContextFull(total, self._context)
-            parts.append(Part(session._blocks, session._length, len(tokens), session.exact))
-            first += len(tokens)
-            wanted += range(first - rows, first)
-        if not first:
+            tree = Tree.of(session._length, tokens, rows, branches)
+            parts.append(Part(session._blocks, session._length, size, session.exact, tree.parents))
+            ids += [*tokens, *(branch.token for branch in branches)]
+            wanted += range(len(ids) - rows - len(branches), len(ids))
+        if not ids:
             return [np.empty((0, self._vocab), np.float32) for _ in reads]
-        ids = np.array([token for read in reads for token in read.tokens], np.int64)
-        logits: Logits = self._reader.read(parts, wanted, input_ids=ids).reshape(-1, self._vocab)
-        ends, first = accumulate(read.rows for read in reads), 0
-        for session, tokens, _ in reads:
-            assert isinstance(session, OpenVinoSession)
-            session._length += len(tokens)
-            session._after_pass(first, len(tokens))
-            first += len(tokens)
-        return [logits[end - read.rows : end] for read, end in zip(reads, ends, strict=True)]
+        logits: Logits = self._reader.read(parts, wanted, input_ids=np.array(ids, np.int64))
+        logits, first = logits.reshape(-1, self._vocab), 0
+        for read in reads:
+            assert isinstance(read.session, OpenVinoSession)
+            read.session._length += len(read.tokens)
+            read.session._after_pass(first, len(read.tokens))
+            first += len(read.tokens) + len(read.branches)
+        counts = [read.rows + len(read.branches) for read in reads]
+        ends = accumulate(counts)
+        return [logits[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
     def _after_pass(self, first: int, count: int) -> None:
         """Take what else the pass computed of this text: its `count` tokens from the pass's `first` on."""
@@ -246,10 +255,14 @@ class OpenVinoSession(Session):
         return self._length
 
 
-class OpenVinoExportableSession(OpenVinoSession, ExportableSession):
+class OpenVinoCpuSession(OpenVinoSession, ExportableSession, TreeSession):
     """One text whose KV cache lies in main memory."""
 
     chunk = 128  # as fast as 256, and texts with a common prefix share more chunks
+
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` beside them; return a view [rows + branches, vocab]."""
+        return self.together([Read(self, tokens, rows, branches)])[0]
 
     @property
     def block_size(self) -> int:
@@ -342,12 +355,20 @@ class OpenVinoHiddenSession(OpenVinoStatesSession, HiddenStates):
 class OpenVinoTappedSession(OpenVinoStatesSession, LayerStates):
     """One text with the hidden states after some of its layers, in float16: they take as much as keys do."""
 
-    chunk = OpenVinoExportableSession.chunk
+    chunk = OpenVinoCpuSession.chunk
     _halved = True
 
     def states(self) -> Logits:
         """Return a view on the hidden states [tokens, layers * width] of the text."""
         return self._states.first(self._length)
+
+
+class OpenVinoTappedCpuSession(OpenVinoTappedSession, TreeSession):
+    """One text with hidden states, beside which branches are read."""
+
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` beside them; return a view [rows + branches, vocab]."""
+        return self.together([Read(self, tokens, rows, branches)])[0]
 
 
 class OpenVinoSplitSession(SplitSession):

@@ -11,24 +11,38 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from localspec.core.sessions import Tree
 from localspec.engines.openvino.device_config import Placement
 from localspec.formats.graph.paged import ROWS
 
-WIDTHS = (2, 4, 8, 12, 16)  # tokens of short passes
+# tokens of the passes of a steady reader: about an eighth apart where several texts share one
+WIDTHS = (2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
+SHORT, MORE = (
+    16,
+    1.3,
+)  # a width is kept for shorter passes up to so many tokens, or so many times those needed
 PATIENCE = 6  # passes that need fewer tokens until they have fewer
+NO_BRANCHES = np.zeros(0, bool)
 FIRST_BLOCKS = 8  # blocks of a new KV cache; doubled when full
 
 
 class Part(NamedTuple):
     """The `size` tokens of one text in a pass, from position `at` on; `blocks` hold the text's KV cache.
 
-    The logits of an `exact` one are those of any other pass, if the engine pads.
+    The logits of an `exact` one are those of any other pass, if the engine pads. The last tokens are
+    branches, each with its parent, the number of an earlier token of the part, in `parents`.
     """
 
     blocks: list[int]
     at: int
     size: int
     exact: bool = True
+    parents: Sequence[int] = ()
+
+    @property
+    def tree(self) -> Tree:
+        """The shape of the part."""
+        return Tree(self.at, self.size - len(self.parents), self.parents)
 
 
 class Compiled(Protocol):
@@ -46,7 +60,7 @@ class Reader:
     """A compiled graph or a part of one, and the blocks of the KV cache of up to `texts` texts."""
 
     def __init__(self, engine: Compiled, compiled: Any, texts: int = 1, *, steady: bool = False) -> None:
-        """Make an empty cache. A `steady` reader of a padding engine pads short passes to few widths."""
+        """Make an empty cache. A `steady` reader of a padding engine pads its passes to few widths."""
         import openvino as ov
 
         self._ov = ov
@@ -61,7 +75,7 @@ class Reader:
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
         self._tensors: dict[str, Any] = {}
         self._most = texts * -(-(engine.context + 1) // self.block)  # a token more, for padding
-        self._widths = Widths() if steady and engine.pads else None
+        self._widths = (Widths(), Widths()) if steady and engine.pads else None  # of tokens, of rows
         self.places: Any = np.zeros(0, np.int64)  # of the last pass's tokens in outputs about all of them
         self._blocks = 0
         self._free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
@@ -77,45 +91,49 @@ class Reader:
         times = [np.ones(part.size, np.int64) for part in parts]  # that each token is read
         for part, own in zip(parts, times, strict=True):
             own[-1:] += self._engine.pads and part.exact and part.size == 1
-        width = self._padded(parts, times)
+        self._pad(parts, times)
         read = np.concatenate(times)
         places = self.places = np.cumsum(read) - read  # of the tokens in the pass
         wanted = None if rows is None else places[np.array(rows, int)]
         if wanted is not None:
-            least = (width or 2) if self._engine.pads else 0
-            inputs[ROWS] = np.resize(wanted, max(len(wanted), least)).astype(np.int32)
+            inputs[ROWS] = np.resize(wanted, self._least(len(wanted))).astype(np.int32)
         if len(read) < read.sum():
             inputs = {
                 name: array if name == ROWS else np.repeat(array, read, 0) for name, array in inputs.items()
             }
         sizes = [int(own.sum()) for own in times]
-        self._infer([part._replace(size=size) for part, size in zip(parts, sizes, strict=True)], inputs)
+        self._infer([_longer(part, size) for part, size in zip(parts, sizes, strict=True)], inputs)
         output = self.output(0)
         if wanted is not None:
             return output[: len(wanted)]
         return output[places] if len(read) < read.sum() else output
 
-    def _padded(self, parts: Sequence[Part], times: Sequence[Any]) -> int:
-        """Read the first part's last token more often, up to a steady width; return that, 0 without one."""
+    def _pad(self, parts: Sequence[Part], times: Sequence[Any]) -> None:
+        """Read the last token of an exact part more often, up to a steady width."""
         if self._widths is None:
-            return 0
-        total, own = sum(int(one.sum()) for one in times), int(times[0].sum())
-        width = self._widths.of(total)
-        if (
-            width
-            and parts[0].size
-            and parts[0].exact
-            and parts[0].at + own + width - total <= self._engine.context
-        ):
-            times[0][-1] += width - total
-            return width
-        return 0
+            return
+        total = sum(int(one.sum()) for one in times)
+        missing = self._widths[0].of(total) - total
+        for part, own in zip(parts, times, strict=True):
+            if missing > 0 and part.size and part.exact:
+                fits = min(missing, self._engine.context - part.at - int(own.sum()))
+                own[-1] += max(fits, 0)
+                missing -= max(fits, 0)
+
+    def _least(self, rows: int) -> int:
+        """Return how many rows a pass computes that needs so many."""
+        if not self._engine.pads or not rows:
+            return rows
+        return max(rows, 2 if self._widths is None else self._widths[1].of(rows))
 
     def _infer(self, parts: Sequence[Part], inputs: dict[str, Any]) -> None:
         starts, ends = [part.at for part in parts], [part.at + part.size for part in parts]
         blocks = [self._needed(part.blocks, end) for part, end in zip(parts, ends, strict=True)]
+        sees = [part.tree.sees().ravel() if part.parents else NO_BRANCHES for part in parts]
         self._set(
-            position_ids=np.concatenate([np.arange(*span) for span in zip(starts, ends, strict=True)]),
+            position_ids=np.concatenate([part.tree.positions() for part in parts]),
+            qq_bias=np.concatenate(sees).astype(np.uint8),
+            qq_bias_begins=_begins([len(one) for one in sees]),
             past_lens=np.array(starts, np.int32),
             subsequence_begins=_begins([part.size for part in parts]),
             block_indices_begins=_begins([len(one) for one in blocks]),
@@ -131,7 +149,7 @@ class Reader:
         for name, tensor in inputs.items():
             self._request.set_tensor(name, tensor)
         if self._widths is not None:
-            self._widths = Widths()
+            self._widths = Widths(), Widths()
 
     def output(self, number: int) -> Any:
         """Return an output of the last pass, a view until the next one."""
@@ -193,23 +211,31 @@ class Reader:
 
 
 class Widths:
-    """Chooses the tokens of short passes so that they seldom change: OpenVINO prepares each layer anew then.
+    """Chooses the tokens of passes so that they seldom change, and are few.
 
-    That costs more than a few tokens that nobody needs (docs/performance.md).
+    OpenVINO prepares each layer anew for a width, which costs more than a few tokens that nobody needs, and
+    keeps some megabytes for each (docs/performance.md).
     """
 
     def __init__(self) -> None:
         self._last, self._recent = WIDTHS[0], deque[int](maxlen=PATIENCE)
 
     def of(self, tokens: int) -> int:
-        """Return the width of a pass that needs so many tokens, 0 if it is no short one."""
+        """Return the width of a pass that needs so many tokens, as many as those if it is a long one."""
         if tokens > WIDTHS[-1]:
-            return 0
+            return tokens
         self._recent.append(tokens)
         needed, most = (next(w for w in WIDTHS if w >= n) for n in (tokens, max(self._recent)))
-        if needed > self._last or (len(self._recent) == PATIENCE and most < self._last):
-            self._last = most
+        far = self._last > max(SHORT, MORE * needed)
+        if needed > self._last or far or (len(self._recent) == PATIENCE and most < self._last):
+            self._last = needed if far else most
         return self._last
+
+
+def _longer(part: Part, size: int) -> Part:
+    """Return a part whose last token is read more often, until it has so many tokens."""
+    more = [part.parents[-1]] * (size - part.size) if part.parents else []
+    return part._replace(size=size, parents=[*part.parents, *more])
 
 
 def _begins(counts: Sequence[int]) -> Any:

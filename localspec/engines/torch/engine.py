@@ -10,6 +10,7 @@ import numpy as np
 from localspec.core.contracts import Engine, Session, SharedPasses
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
 from localspec.engines.torch.model import TorchModel
+from localspec.engines.torch.reduced import TorchReducibleSession
 from localspec.engines.torch.sessions import (
     GrowingSession,
     RecurrentSession,
@@ -17,6 +18,7 @@ from localspec.engines.torch.sessions import (
     TorchHiddenSession,
     TorchSplitSession,
     TorchTappedSession,
+    TorchTreeSession,
 )
 from localspec.engines.torch.shared import TorchSharedPasses
 from localspec.errors import UnsupportedModel, one_of
@@ -48,11 +50,12 @@ class Torch(TorchModel, Engine):
         threads: Annotated[int, Option("CPU threads, 0 for PyTorch's choice", least=0, most=1024)] = 0,
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
+        skip: Annotated[bool, Option("let smaller passes leave out sub-blocks")] = False,
         taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
         target: Annotated[str, Option("the files of a head's target, whose embedding it reads")] = "",
     ) -> None:
         del cache
-        one_of(exit=exit, hidden=hidden, taps=taps)
+        one_of(exit=exit, hidden=hidden, skip=skip, taps=taps)
         check_extra()
         if exit:
             layer_split.check(model, exit)
@@ -65,10 +68,11 @@ class Torch(TorchModel, Engine):
             return
         self._check()
         self.parts = self._in_parts(exit) if exit else None
-        self.hidden = hidden
-        if (hidden or taps) and (self.recurrent or self.static):
+        self.hidden, self.skip = hidden, skip
+        if (hidden or skip or taps) and (self.recurrent or self.static):
+            lacks = "has no smaller passes" if skip else "exposes no hidden states"
             raise UnsupportedModel(
-                f"`{model}` exposes no hidden states with the torch engine on {self.device}",
+                f"`{model}` {lacks} with the torch engine on {self.device}",
                 "Run it with another engine: `localspec parts engines`",
             )
 
@@ -90,17 +94,22 @@ class Torch(TorchModel, Engine):
             return TorchTappedSession(self, self.taps)
         if self.hidden:
             return TorchHiddenSession(self)
+        if self.skip:
+            return TorchReducibleSession(self)
         if self.recurrent:
             return RecurrentSession(self)
-        return StaticSession(self) if self.static else GrowingSession(self)
+        if self.static:
+            return StaticSession(self)
+        return TorchTreeSession(self) if self.masked else GrowingSession(self)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
 
-        That is so with `exit`, `hidden` or `taps`, for a head, with fixed shapes, and in families that do not
-        keep all keys.
+        That is so with `exit`, `hidden`, `skip` or `taps`, for a head, with fixed shapes, and in families
+        that do not keep all keys.
         """
-        alone = self.head or self.parts or self.taps or self.hidden or self.recurrent or self.static
+        extra = self.head or self.parts or self.taps or self.hidden or self.skip
+        alone = extra or self.recurrent or self.static
         return TorchSharedPasses(self, texts) if not alone and self.masked else None
 
     def _read_first(self, model: Path, target: str) -> Path:

@@ -69,15 +69,18 @@ class TorchModel:
             _use_threads(self.threads)
         return {name: value for name, value in given.items() if name in self._accepts}
 
-    def run(self, given: dict[str, Any], rows: Any) -> Any:
-        """Return the logits [rows, vocab] of one pass; `rows` is their number or their positions."""
-        given = self.accepted(given)
+    def run(self, given: dict[str, Any], rows: Any, view: Any = None) -> Any:
+        """Return the logits [rows, vocab] of one pass; `rows` is their number or their positions.
+
+        A `view` of the model is run in its place.
+        """
+        given, model = self.accepted(given), view or self.model
         if isinstance(rows, int) and not rows:
-            self.model.base_model(**given)
+            model.base_model(**given)
             return None
         if "logits_to_keep" in self._accepts:
             given["logits_to_keep"] = max(rows, 1) if isinstance(rows, int) else rows
-        logits = self.model(**given).logits[0]
+        logits = model(**given).logits[0]
         return logits[-rows:] if isinstance(rows, int) else logits
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from localspec.core.contracts import HiddenStates, LayerStates, Session
-from localspec.core.sessions import HiddenStateBuffer, SplitSession
-from localspec.core.types import Logits, Tokens
+from localspec.core.contracts import HiddenStates, LayerStates, Session, TreeSession
+from localspec.core.sessions import HiddenStateBuffer, SplitSession, Tree
+from localspec.core.types import Branch, Logits, Tokens
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.model import MEMORIES, TorchModel
 from localspec.errors import BadValue, ContextFull
@@ -67,16 +67,17 @@ class Growing:
         self.extent = kv_cache.Extent(0, engine.context)
         self._cache = kv_cache.cache(self.extent)
 
-    def given(self, count: int) -> dict[str, Any]:
-        """Return the arguments of a pass over `count` tokens after the text, except the tokens."""
+    def given(self, tree: Tree) -> dict[str, Any]:
+        """Return the arguments of a pass over the tokens of `tree` after the text, except the tokens."""
         import torch
 
-        past, total = self.extent.length, self.extent.length + count
-        positions = torch.arange(past, total, device=self._engine.place)
+        past, total = self.extent.length, self.extent.length + tree.size
+        slots = torch.arange(past, total, device=self._engine.place)
+        positions = torch.from_numpy(tree.positions()).to(slots.device) if tree.parents else slots
         return {
-            "attention_mask": self._mask(positions, total),
+            "attention_mask": self._branched(tree) if tree.parents else self._mask(slots, total),
             "position_ids": positions[None],
-            "cache_position": positions,
+            "cache_position": slots,
             "past_key_values": self._cache,
             "use_cache": True,
         }
@@ -89,6 +90,13 @@ class Growing:
             return None
         return (torch.arange(total, device=positions.device) <= positions[:, None])[None, None]
 
+    def _branched(self, tree: Tree) -> Any:
+        """Return the attention mask [1, 1, new, total] of a tree."""
+        import torch
+
+        sees = torch.from_numpy(tree.sees()).to(self._engine.place)
+        return torch.cat([sees.new_ones(tree.size, self.extent.length), sees], -1)[None, None]
+
 
 class GrowingSession(TorchSession):
     """A text whose keys are all kept, so that a rewind only changes a number."""
@@ -99,16 +107,20 @@ class GrowingSession(TorchSession):
 
     def forward(self, tokens: Tokens, rows: int) -> Logits:
         """Append `tokens` and return logits [rows, vocab]."""
+        return self._read(tokens, rows, [])
+
+    def _read(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
         torch, engine, extent = self._torch, self._engine, self._memory.extent
-        total = extent.length + len(tokens)
-        self._limit(total)
-        if not tokens:
+        tree = Tree.of(extent.length, tokens, rows, branches)
+        self._limit(extent.length + tree.size)
+        if not tree.size:
             return self._empty()
+        read, total = [*tokens, *(branch.token for branch in branches)], extent.length + tree.size
         with torch.inference_mode(), memory_errors(engine.place, f"a text of {total} tokens"):
-            ids = torch.tensor([tokens], device=engine.place)
-            logits = self._run(self._memory.given(len(tokens)) | {"input_ids": ids}, rows)
-            found = self._numpy(logits) if rows else self._empty()
-        extent.length = total
+            ids = torch.tensor([read], device=engine.place)
+            logits = self._run(self._memory.given(tree) | {"input_ids": ids}, rows + len(branches))
+            found = self._numpy(logits) if rows or branches else self._empty()
+        extent.length += len(tokens)
         return found
 
     def _run(self, given: dict[str, Any], rows: int) -> Any:
@@ -119,6 +131,14 @@ class GrowingSession(TorchSession):
         extent = self._memory.extent
         extent.length = min(length, extent.length)
         return extent.length
+
+
+class TorchTreeSession(GrowingSession, TreeSession):
+    """A text beside which branches are read, for a model that takes any attention mask."""
+
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` beside them; return logits [rows + branches, vocab]."""
+        return self._read(tokens, rows, branches)
 
 
 class TorchHiddenSession(GrowingSession, HiddenStates):
@@ -210,7 +230,7 @@ class TorchSplitSession(SplitSession):
         self._memory.extent.length = at
         place, total = self._engine.place, at + count
         with torch.inference_mode(), memory_errors(place, f"a text of {total} tokens"):
-            given = self._engine.accepted(self._memory.given(count) | inputs)
+            given = self._engine.accepted(self._memory.given(Tree(at, count, [])) | inputs)
             return part.base_model(**given).last_hidden_state[0]
 
 

@@ -16,27 +16,28 @@ from localspec.formats.graph import layer_split
 ROWS = "logit_rows"  # input: the tokens of a pass that get logits, int32 [rows]
 
 
-def read_paged(graph: Path, *, hidden: bool = False, taps: Sequence[int] = ()) -> Any:
+def read_paged(graph: Path, *, hidden: bool = False, trees: bool = False, taps: Sequence[int] = ()) -> Any:
     """Return the openvino.Model of `graph` over a paged cache, with an input ROWS before its head.
 
-    With `hidden` it has a second output: all tokens' hidden states before the head, [tokens, 1, width] in
-    float32; with `taps` it has the residual stream after these layers. Raises BrokenModel for files that
-    cannot be read, UnsupportedModel for a graph without attention state.
+    With `trees` it has inputs `qq_bias` and `qq_bias_begins`, by which a pass reads branches. With `hidden`
+    it has a second output: all tokens' hidden states before the head, [tokens, 1, width] in float32; with
+    `taps` it has the residual stream after these layers. Raises BrokenModel for files that cannot be read,
+    UnsupportedModel for a graph without attention state.
     """
-    model = read_all_rows(graph)
+    model = read_all_rows(graph, trees=trees)
     if taps:
         layer_split.expose(model, taps)
     gather_rows(model, hidden=hidden)
     return model
 
 
-def read_all_rows(graph: Path) -> Any:
+def read_all_rows(graph: Path, *, trees: bool = False) -> Any:
     """Return the graph over a paged cache, with logits for every token of a pass; raises as `read_paged`."""
     from openvino._offline_transformations import paged_attention_transformation
 
     model = read_stateful(graph)
     try:
-        paged_attention_transformation(model)
+        paged_attention_transformation(model, allow_qq_bias=trees)
     except RuntimeError as error:
         raise UnsupportedModel(f"`{graph}` cannot run on a paged cache: {first_line(error)}") from None
     return model

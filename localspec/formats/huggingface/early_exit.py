@@ -25,22 +25,23 @@ def split(model: Any, layer: int) -> Parts | None:
         raise no_such_layer(layer, len(layers))
     no_norm = torch.nn.Identity()
     return Parts(
-        _with(model, layers=layers[:layer], norm=no_norm),
-        _with(model, layers=layers[layer:], norm=no_norm),
-        _with(model, layers=layers[:0]),
+        with_modules(model, layers=layers[:layer], norm=no_norm),
+        with_modules(model, layers=layers[layer:], norm=no_norm),
+        with_modules(model, layers=layers[:0]),
     )
 
 
-def _with(model: Any, **modules: Any) -> Any:
+def with_modules(model: Any, **modules: Any) -> Any:
     """Return a copy of a model with other `modules` in its body, which shares everything else."""
-    body = _shallow(model.base_model)
+    body = shallow(model.base_model)
     body._modules |= modules
-    changed = _shallow(model)
+    changed = shallow(model)
     changed._modules[model.base_model_prefix] = body
     return changed
 
 
-def _shallow(module: Any) -> Any:
+def shallow(module: Any) -> Any:
+    """Return a copy of a module whose own modules may be exchanged; it shares everything else."""
     copied = copy(module)
     copied._modules = dict(module._modules)
     return copied

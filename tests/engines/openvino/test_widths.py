@@ -11,12 +11,15 @@ from passes import read
 
 import models
 from localspec import devices, plugins
+from localspec.core.contracts import Read
 from localspec.core.cursor import Cursor
 from localspec.core.rewind_check import width_fault
 from localspec.core.sampler import Sampling
 from localspec.engines.openvino import engine as openvino
+from localspec.engines.openvino import reader
 from localspec.engines.openvino.device_config import Placement
 from localspec.engines.openvino.engine import OpenVino
+from localspec.engines.openvino.reader import Reader
 from localspec.errors import BadValue
 from localspec.library import StoredModel
 
@@ -89,3 +92,35 @@ def test_padding_is_refused_where_it_would_do_nothing(
     monkeypatch.setattr(openvino, "place", lambda core, device: Placement("GPU"))
     with pytest.raises(BadValue, match="`pad` of `openvino` is for the CPU, not for GPU"):
         OpenVino(smollm2.folder, device="GPU", pad="on")
+
+
+def test_shared_passes_have_few_widths(engine: Make, text: list[int]) -> None:
+    """OpenVINO keeps memory for each width of a pass."""
+    made = engine()
+    shared = made.shared_passes(8)
+    assert shared is not None
+    sessions = [shared.session() for _ in range(8)]
+    widths: set[int] = set()
+    infer = Reader._infer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Reader,
+            "_infer",
+            lambda reader, parts, inputs: (
+                widths.add(sum(part.size for part in parts)),
+                infer(reader, parts, inputs),
+            ),
+        )
+        for number in range(3, 60):
+            shares = [number // 8 + (at < number % 8) for at in range(8)]
+            shared.forward(
+                [Read(each, text[:share], 1) for each, share in zip(sessions, shares, strict=True) if share]
+            )
+    assert made.pads is False or widths <= set(reader.WIDTHS)
+    assert not made.pads or len(widths) < 15
+
+
+def test_widths_change_seldom_and_are_near_what_is_needed() -> None:
+    widths = reader.Widths()
+    assert [widths.of(tokens) for tokens in (1, 3, 2, 9, 4, 4, 4, 4, 4, 4, 4)] == [2, 4, 4, *[12] * 6, 4, 4]
+    assert [widths.of(tokens) for tokens in (150, 33, 38, 30, 5, 300)] == [160, 40, 40, 40, 8, 300]
