@@ -242,8 +242,11 @@ def _permitted(candidate: Candidate, sampler: Sampler, tokens: Tokens, text: Tok
     It is without what the grammar forbids, None if that is all.
     """
     if isinstance(candidate, Guess):
-        before = text if candidate.after is None else [*tokens, *candidate.after]
-        return candidate if sampler.allows(candidate.token, before) else None
+        if candidate.after is None:
+            return candidate if sampler.allows(candidate.token, text) else None
+        branch = (*candidate.after, candidate.token)
+        allowed = (sampler.allows(token, [*tokens, *branch[:at]]) for at, token in enumerate(branch))
+        return candidate if all(allowed) else None
     if candidate.instead is None or sampler.allows(candidate.instead.token, text):
         return candidate
     return candidate._replace(instead=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from localspec import plugins
 from localspec.core.contracts import Drafter
 from localspec.core.cursor import Cursor
 from localspec.core.decode import AHEAD, make_draft
-from localspec.core.sampler import Sampler, Sampling
+from localspec.core.sampler import Constraint, Sampler, Sampling
 from localspec.core.sessions import Tree
 from localspec.core.types import Branch, Guess, Logits, Tokens
 from localspec.draft_length.fixed import Fixed
@@ -135,3 +136,27 @@ def test_parts_that_know_no_branches_draft_beside_those_that_do(ask: Ask) -> Non
     found = ask(target, plugins.parse("drafters", "recycle").make(target), room=40)
     assert found.tokens == ask(Cursor(TOY.session()), room=40).tokens
     assert not any(step.branches for step in found.steps)
+
+
+class Ascending(Constraint):
+    """Allows a token that is higher than the one before it; to ask beyond one that is not is an error."""
+
+    def allowed(self, answer: Tokens) -> Any:
+        assert all(left < right for left, right in pairwise(answer))
+        return np.arange(TOY.vocab) > (answer[-1] if answer else 0)
+
+    def forced(self, answer: Tokens) -> Tokens:
+        return ()
+
+
+def test_a_grammar_is_never_asked_beyond_what_it_forbids(ask: Ask) -> None:
+    sampler = Sampler(Sampling(), answer_from=1, constraint=Ascending())
+    guesses = [
+        Guess(9),
+        Guess(4, after=(9,)),
+        Guess(5, after=(9, 4)),
+        Guess(7, after=()),
+        Guess(8, after=(7,)),
+    ]
+    found = make_draft([5], Listed(*guesses), Fixed(tokens=9), sampler, 99, (), 64)
+    assert [guess.token for guess in found.branches] == [7, 8]
