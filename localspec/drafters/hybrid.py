@@ -16,6 +16,7 @@ from localspec.plugins import Option
 
 SUFFIX, RECYCLE = "suffix", "recycle"  # sources of guesses, named as their parts
 MODEL, TRANSLATED, HEAD = "draft_model", "universal", "head"  # those that run a model
+SUCCESSORS = "of a token that are kept for branches, 1 for none"
 ANY = Sampler(Sampling())  # a table of successors samples nothing
 
 
@@ -43,11 +44,14 @@ class HybridDraft(CopyingDrafter):
         runs: Annotated[str, Option("the engine that runs it, the target's when empty")] = "",
         max_tokens: Annotated[int, Option("tokens to search", least=1000, most=10_000_000)] = 200_000,
         store: Annotated[str, Option("file that keeps answers for the next run, none when empty")] = "",
+        successors: Annotated[int, Option(SUCCESSORS, least=1, most=64)] = 1,
     ) -> None:
         del device, threads, runs  # the draft model's engine was made from them
         copying = {"max_tokens": max_tokens, "store": store}
         self._suffix: CopyingDrafter = plugins.part("drafters", SUFFIX).made_by(target, **copying)
-        self._recycle: SuccessorDrafter = plugins.part("drafters", RECYCLE).made_by(target)
+        self._recycle: SuccessorDrafter = plugins.part("drafters", RECYCLE).made_by(
+            target, successors=successors
+        )
         self._model: Drafter | None = None
         self._source = HEAD if draft_model is not None and draft_model.head else MODEL
         if draft_model is not None:

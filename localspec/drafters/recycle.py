@@ -23,9 +23,9 @@ class RecycleDraft(SuccessorDrafter):
     """Follows, token by token, the most likely successor that the target last gave each token.
 
     Token Recycling (Luo et al. 2024): a table from each token to its successors, filled from the logits of
-    verified drafts, rejected guesses included. Where the target reads branches, the other likely successors
-    are branches beside the draft; a draft without them is a chain. The table starts empty and is kept from
-    answer to answer; a token without an entry ends the draft.
+    verified drafts, rejected guesses included. With several `successors`, and where the target reads
+    branches, the others are branches beside the draft. The table starts empty and is kept from answer to
+    answer; a token without an entry ends the draft.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class RecycleDraft(SuccessorDrafter):
         target: Cursor,
         *,
         repeats: Annotated[int, Option("repetitions that make a successor surest", least=1, most=64)] = 8,
-        successors: Annotated[int, Option("of a token that are kept, 1 for chains", least=1, most=64)] = 8,
+        successors: Annotated[int, Option("of a token that are kept, 1 for a chain", least=1, most=64)] = 1,
     ) -> None:
         self._next: dict[int, tuple[int, int]] = {}  # token -> successor, and how often in a row
         self._others: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}  # and their probabilities

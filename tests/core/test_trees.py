@@ -133,7 +133,7 @@ def test_parts_that_know_no_branches_draft_beside_those_that_do(ask: Ask) -> Non
         branches = 0
 
     target = Cursor(Plain(TOY))
-    found = ask(target, plugins.parse("drafters", "recycle").make(target), room=40)
+    found = ask(target, plugins.parse("drafters", "recycle:successors=8").make(target), room=40)
     assert found.tokens == ask(Cursor(TOY.session()), room=40).tokens
     assert not any(step.branches for step in found.steps)
 
@@ -160,3 +160,30 @@ def test_a_grammar_is_never_asked_beyond_what_it_forbids(ask: Ask) -> None:
     ]
     found = make_draft([5], Listed(*guesses), Fixed(tokens=9), sampler, 99, (), 64)
     assert [guess.token for guess in found.branches] == [7, 8]
+
+
+@pytest.mark.parametrize("verifier", ["exact", "rejection"])
+@pytest.mark.parametrize("policy", ["fixed:tokens=6", "adaptive", "confidence", "heuristic"])
+@pytest.mark.parametrize("drafter", ["recycle:successors=8", "hybrid:successors=8"])
+def test_trees_keep_the_greedy_text(ask: Ask, drafter: str, policy: str, verifier: str) -> None:
+    plain = ask(Cursor(TOY.session()), room=200)
+    target = Cursor(TOY.session())
+    parts = [
+        plugins.parse("drafters", drafter).make(target),
+        plugins.parse("draft_length", policy).make(),
+        plugins.parse("verifiers", verifier).make(),
+    ]
+    assert ask(target, *parts, room=200).tokens == plain.tokens
+
+
+@pytest.mark.parametrize("drafter", ["recycle:successors=8", "hybrid:successors=8"])
+def test_a_repeated_text_has_branches(ask: Ask, drafter: str) -> None:
+    target, branches = Cursor(TOY.session()), 0
+    made = plugins.parse("drafters", drafter).make(target)
+    for seed in range(4):
+        sampling = Sampling(temperature=0.6)
+        plain = ask(Cursor(TOY.session()), sampling=sampling, seed=seed, room=120)
+        found = ask(target, made, Fixed(tokens=6), sampling=sampling, seed=seed, room=120)
+        assert found.tokens == plain.tokens
+        branches += sum(len(step.branches) for step in found.steps)
+    assert branches > 0

@@ -56,7 +56,10 @@ def test_logits_of_a_large_model_too(name: str) -> None:
     assert equal or not EXACT
 
 
-@pytest.mark.parametrize("draft", ["ngram", "suffix", "recycle", "hybrid"])
+DRAFTS = ["ngram", "suffix", "recycle", "recycle:successors=8", "hybrid", "hybrid:successors=8"]
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafted_text_is_plain_text_without_any_near_tie(
     engine: Make, ask: Callable[..., Any], prompt: list[int], draft: str, temperature: float
