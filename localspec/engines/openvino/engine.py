@@ -148,7 +148,7 @@ class OpenVino(Engine):
         """Return sessions of texts in one KV cache; None with `exit` or `hidden`, and for a head."""
         plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 + bool(self._taps)
         plain = plain and self.hearing is None and not self.is_head
-        return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts, steady=True)) if plain else None
+        return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts, steady=2)) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
         """Return the context for a pass over `count` tokens.
@@ -286,7 +286,7 @@ class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
     """One text about the audio that the encoder read."""
 
     def __init__(self, engine: OpenVino, hearing: Hearing) -> None:
-        super().__init__(engine, engine.parts[0], Reader(engine, engine.parts[0], 1 + BESIDE, steady=True))
+        super().__init__(engine, engine.parts[0], Reader(engine, engine.parts[0], 1 + BESIDE, steady=1))
         self._engine, self._hearing = engine, hearing
         self._heard: Heard = hearing.nothing()
         self._reader.keep(self._heard)

@@ -59,8 +59,8 @@ class Compiled(Protocol):
 class Reader:
     """A compiled graph or a part of one, and the blocks of the KV cache of up to `texts` texts."""
 
-    def __init__(self, engine: Compiled, compiled: Any, texts: int = 1, *, steady: bool = False) -> None:
-        """Make an empty cache. A `steady` reader of a padding engine pads its passes to few widths."""
+    def __init__(self, engine: Compiled, compiled: Any, texts: int = 1, *, steady: int = 0) -> None:
+        """Make an empty cache. A padding engine pads passes over `steady` texts or more to few widths."""
         import openvino as ov
 
         self._ov = ov
@@ -76,6 +76,7 @@ class Reader:
         self._tensors: dict[str, Any] = {}
         self._most = texts * -(-(engine.context + 1) // self.block)  # a token more, for padding
         self._widths = (Widths(), Widths()) if steady and engine.pads else None  # of tokens, of rows
+        self._steady = steady
         self.places: Any = np.zeros(0, np.int64)  # of the last pass's tokens in outputs about all of them
         self._blocks = 0
         self._free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
@@ -96,7 +97,7 @@ class Reader:
         places = self.places = np.cumsum(read) - read  # of the tokens in the pass
         wanted = None if rows is None else places[np.array(rows, int)]
         if wanted is not None:
-            inputs[ROWS] = np.resize(wanted, self._least(len(wanted))).astype(np.int32)
+            inputs[ROWS] = np.resize(wanted, self._least(len(wanted), len(parts))).astype(np.int32)
         if len(read) < read.sum():
             inputs = {
                 name: array if name == ROWS else np.repeat(array, read, 0) for name, array in inputs.items()
@@ -110,7 +111,7 @@ class Reader:
 
     def _pad(self, parts: Sequence[Part], times: Sequence[Any]) -> None:
         """Read the last token of an exact part more often, up to a steady width."""
-        if self._widths is None:
+        if self._widths is None or len(parts) < self._steady:
             return
         total = sum(int(one.sum()) for one in times)
         missing = self._widths[0].of(total) - total
@@ -120,11 +121,12 @@ class Reader:
                 own[-1] += max(fits, 0)
                 missing -= max(fits, 0)
 
-    def _least(self, rows: int) -> int:
-        """Return how many rows a pass computes that needs so many."""
+    def _least(self, rows: int, texts: int) -> int:
+        """Return how many rows a pass over so many texts computes that needs so many."""
         if not self._engine.pads or not rows:
             return rows
-        return max(rows, 2 if self._widths is None else self._widths[1].of(rows))
+        steady = self._widths is not None and texts >= self._steady
+        return max(rows, self._widths[1].of(rows) if self._widths and steady else 2)
 
     def _infer(self, parts: Sequence[Part], inputs: dict[str, Any]) -> None:
         starts, ends = [part.at for part in parts], [part.at + part.size for part in parts]
