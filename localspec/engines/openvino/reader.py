@@ -17,10 +17,8 @@ from localspec.formats.graph.paged import ROWS
 
 # tokens of the passes of a steady reader: about an eighth apart where several texts share one
 WIDTHS = (2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
-SHORT, MORE = (
-    16,
-    1.3,
-)  # a width is kept for shorter passes up to so many tokens, or so many times those needed
+SHORT = 16  # tokens; a width is kept for passes that need fewer up to this one
+NEAR = 1.3  # or up to so many times what they need
 PATIENCE = 6  # passes that need fewer tokens until they have fewer
 NO_BRANCHES = np.zeros(0, bool)
 FIRST_BLOCKS = 8  # blocks of a new KV cache; doubled when full
@@ -228,7 +226,7 @@ class Widths:
             return tokens
         self._recent.append(tokens)
         needed, most = (next(w for w in WIDTHS if w >= n) for n in (tokens, max(self._recent)))
-        far = self._last > max(SHORT, MORE * needed)
+        far = self._last > max(SHORT, NEAR * needed)
         if needed > self._last or far or (len(self._recent) == PATIENCE and most < self._last):
             self._last = needed if far else most
         return self._last
