@@ -15,7 +15,7 @@ from localspec.core.contracts import ExportableSession
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampling
 from localspec.core.types import Logits, Tokens
-from localspec.engines.openvino.engine import OpenVino, OpenVinoExportableSession
+from localspec.engines.openvino.engine import OpenVino, OpenVinoCpuSession
 from localspec.errors import ContextFull
 from localspec.library import Library, Silent
 from localspec.runtime.answer import Answer
@@ -24,7 +24,7 @@ from localspec.runtime.generation import Runtime
 from localspec.state import prompt_cache
 from localspec.state.prompt_cache import PromptCache
 
-PIECE = OpenVinoExportableSession.chunk
+PIECE = OpenVinoCpuSession.chunk
 Ask = Callable[..., Answer]
 
 
