@@ -73,8 +73,8 @@ class Reader:
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
         self._tensors: dict[str, Any] = {}
         self._most = texts * -(-(engine.context + 1) // self.block)  # a token more, for padding
-        self._widths = (Widths(), Widths()) if steady and engine.pads else None  # of tokens, of rows
         self._steady = steady
+        self._widths = self._new_widths() if steady and engine.pads else None  # of tokens, of rows
         self.places: Any = np.zeros(0, np.int64)  # of the last pass's tokens in outputs about all of them
         self._blocks = 0
         self._free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
@@ -149,7 +149,10 @@ class Reader:
         for name, tensor in inputs.items():
             self._request.set_tensor(name, tensor)
         if self._widths is not None:
-            self._widths = Widths(), Widths()
+            self._widths = self._new_widths()
+
+    def _new_widths(self) -> tuple[Widths, Widths]:
+        return Widths(lasting=self._steady == 1), Widths(lasting=self._steady == 1)
 
     def output(self, number: int) -> Any:
         """Return an output of the last pass, a view until the next one."""
@@ -211,19 +214,22 @@ class Reader:
 
 
 class Widths:
-    """Chooses the tokens of passes so that they seldom change, and are few.
+    """Chooses the tokens of passes so that they are few, and if they are `lasting`, seldom change.
 
-    OpenVINO prepares each layer anew for a width, which costs more than a few tokens that nobody needs, and
-    keeps some megabytes for each (docs/performance.md).
+    OpenVINO keeps some megabytes for each width. It also prepares each layer anew for one, which costs a
+    small model more than a few tokens that nobody needs, and a large one less (docs/performance.md).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lasting: bool) -> None:
+        self._lasting = lasting
         self._last, self._recent = WIDTHS[0], deque[int](maxlen=PATIENCE)
 
     def of(self, tokens: int) -> int:
         """Return the width of a pass that needs so many tokens, as many as those if it is a long one."""
-        if tokens > WIDTHS[-1]:
+        if tokens > WIDTHS[-1] or (tokens <= SHORT and not self._lasting):
             return tokens
+        if not self._lasting:
+            return next(width for width in WIDTHS if width >= tokens)
         self._recent.append(tokens)
         needed, most = (next(w for w in WIDTHS if w >= n) for n in (tokens, max(self._recent)))
         far = self._last > max(SHORT, NEAR * needed)

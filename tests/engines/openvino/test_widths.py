@@ -119,11 +119,12 @@ def test_shared_passes_have_few_widths(engine: Make, text: list[int]) -> None:
             shared.forward(
                 [Read(each, text[:share], 1) for each, share in zip(sessions, shares, strict=True) if share]
             )
-    assert made.pads is False or widths <= set(reader.WIDTHS)
-    assert not made.pads or len(widths) < 15
+    assert not made.pads or widths <= {*range(reader.SHORT + 1), *reader.WIDTHS}
 
 
 def test_widths_change_seldom_and_are_near_what_is_needed() -> None:
-    widths = reader.Widths()
+    widths = reader.Widths(lasting=True)
     assert [widths.of(tokens) for tokens in (1, 3, 2, 9, 4, 4, 4, 4, 4, 4, 4)] == [2, 4, 4, *[12] * 6, 4, 4]
     assert [widths.of(tokens) for tokens in (150, 33, 38, 30, 5, 300)] == [160, 40, 40, 40, 8, 300]
+    widths = reader.Widths(lasting=False)
+    assert [widths.of(tokens) for tokens in (150, 33, 9, 17, 5, 300)] == [160, 40, 9, 20, 5, 300]
