@@ -105,7 +105,7 @@ class Draft(NamedTuple):
 
     Verification walks `guesses` alone: their rows are those of plain decoding, to the bit where the engine
     can. The rows of branches may be rounded otherwise, so they decide nothing; they tell what the next step
-    begins with. A tree thus costs a pass no token of the text, and no cache is ever moved.
+    begins with.
     """
 
     guesses: list[Guess]

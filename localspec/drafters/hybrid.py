@@ -62,8 +62,8 @@ class HybridDraft(CopyingDrafter):
 
     @property
     def note(self) -> str | None:
-        """Why the store is not used or was started anew, or None."""
-        return self._suffix.note
+        """Why the store is not used or was started anew, or branches are not read, or None."""
+        return self._suffix.note or self._recycle.note
 
     def expect(self, prompt: Tokens, answer: Tokens) -> None:
         """Let `suffix` copy from the expected answer to a prompt."""

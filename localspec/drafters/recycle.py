@@ -40,6 +40,13 @@ class RecycleDraft(SuccessorDrafter):
         self._repeats, self._successors = repeats, successors
         self._branching = target.branches > 0 and successors > 1
 
+    @property
+    def note(self) -> str | None:
+        """Why successors are asked for in vain, or None."""
+        if self._successors == 1 or self._branching:
+            return None
+        return f"`successors={self._successors}` is not used: the target's engine reads no branches"
+
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess]:
         """Yield successor after successor, from the last token on, and branches between them."""
         branches = Branches(tokens, self.successors)

@@ -20,7 +20,7 @@ class Branches:
     """
 
     def __init__(self, text: Tokens, successors: Callable[[Tokens], Sequence[Guess]]) -> None:
-        self._text, self._successors = list(text), successors
+        self._last, self._successors = list(text[-1:]), successors
         self._path: tuple[int, ...] = ()
         self._survival = 1.0  # of the path
         self._heap: list[tuple[float, int, Guess]] = []
@@ -49,7 +49,7 @@ class Branches:
         """Keep the successors of a token that the target says with probability `survival`."""
         if survival < LEAST:
             return
-        for guess in self._successors([*self._text[-1:], *after]):
+        for guess in self._successors([*self._last, *after]):
             if (reached := survival * guess.confidence) < LEAST:
                 break
             if guess.token != but:

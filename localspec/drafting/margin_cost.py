@@ -1,4 +1,4 @@
-"""What it costs to put one distribution in the place of another: violations of a margin in their ratio."""
+"""The cost of one distribution in the place of another: violations of a margin in their ratio."""
 
 from __future__ import annotations
 

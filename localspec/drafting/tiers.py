@@ -16,7 +16,7 @@ EXIT, MASK = "exit", "mask"  # middle tiers that follow from the target
 
 
 class Judgement(NamedTuple):
-    """What a model says of a token: its probability, and that relative to the most likely token's."""
+    """A model's judgement of a token: its probability, and that relative to the most likely token's."""
 
     share: float
     relative: float

@@ -16,7 +16,7 @@ ROWS = 4096  # positions whose logits over the whole vocabulary are in memory at
 
 
 class TextFeatures(NamedTuple):
-    """What the target says of a text of n tokens, in half precision on a GPU.
+    """The target's features of a text of n tokens, in half precision on a GPU.
 
     `states` [n, layers * width] are its hidden states after the tapped layers, `last` [n, width] those that
     its head reads, `mass` [n] the logarithm of the sum over the whole vocabulary of the exponentials of its

@@ -29,7 +29,7 @@ class Listener(Protocol):
 
 
 class Learner(Protocol):
-    """What is trained: its parameters, its loss and its score."""
+    """A model in training: its parameters, its loss and its score."""
 
     @property
     def parameters(self) -> dict[str, Any]:

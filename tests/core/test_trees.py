@@ -133,7 +133,11 @@ def test_parts_that_know_no_branches_draft_beside_those_that_do(ask: Ask) -> Non
         branches = 0
 
     target = Cursor(Plain(TOY))
-    found = ask(target, plugins.parse("drafters", "recycle:successors=8").make(target), room=40)
+    drafter = plugins.parse("drafters", "recycle:successors=8").make(target)
+    assert "reads no branches" in drafter.note
+    assert "reads no branches" in plugins.parse("drafters", "hybrid:successors=8").make(target).note
+    assert plugins.parse("drafters", "recycle").make(target).note is None
+    found = ask(target, drafter, room=40)
     assert found.tokens == ask(Cursor(TOY.session()), room=40).tokens
     assert not any(step.branches for step in found.steps)
 

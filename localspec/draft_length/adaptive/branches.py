@@ -1,4 +1,4 @@
-"""What branches of a draft are worth: they tell what the next step begins with."""
+"""The worth of branches, and what is learned of them: they tell what the next step begins with."""
 
 from __future__ import annotations
 

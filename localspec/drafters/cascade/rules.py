@@ -1,4 +1,4 @@
-"""What becomes of a block of guesses that the middle tier has read: kept, replaced, or left to the target."""
+"""The rules by which the middle tier keeps a guess, replaces it, or leaves it to the target."""
 
 from __future__ import annotations
 

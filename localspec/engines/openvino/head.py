@@ -16,7 +16,7 @@ from localspec.formats.heads.graph import FUSE
 
 
 class HeadFiles:
-    """What the sessions of one head share: the tokens of its rows, and the graph that joins states."""
+    """The parts that sessions of a head share: the tokens of its rows, and the graph that joins states."""
 
     def __init__(self, core: Any, folder: Path, device: str, settings: dict[str, str]) -> None:
         self.tokens = layout.read_tokens(folder)
