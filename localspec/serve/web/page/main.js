@@ -55,7 +55,7 @@ $('open-settings').addEventListener('click', () => {
   $('temperature').value = temperature;
   $('settings').showModal();
 });
-$('settings').addEventListener('close', () => {
+$('settings').addEventListener('input', () => { // a dialog's `close` comes later, perhaps after the page is left
   const field = $('temperature');
   change({ system: $('system').value.trim(), temperature: field.validity.valid ? field.value : '' });
 });
