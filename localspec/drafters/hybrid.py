@@ -99,7 +99,8 @@ class HybridDraft(CopyingDrafter):
                     break
                 yield (guess := retrieved)
             text.append(guess.token)
-            walk.go(guess.token, copied=guess.source == SUFFIX)
+            copied = guess.source == SUFFIX or (model is not None and model.copied)
+            walk.go(guess.token, copied=copied)
             branches.step(guess)
         branches.end()
         yield from _recycled(branches.better(0.0))
@@ -153,6 +154,7 @@ class _ModelGuesses:
     """The guesses of a draft model or a head for a text that grows by guesses of any source.
 
     The model reads the guesses of others, as it reads whatever else it has missed, only once it is asked.
+    Where it is less sure of its own guess than of a retrieved token, that is taken under its source.
     """
 
     def __init__(self, model: Drafter, source: str, sampler: Sampler) -> None:
@@ -160,32 +162,48 @@ class _ModelGuesses:
         self._candidates: Iterator[Candidate] = iter(())
         self._candidate: Candidate | None = None
         self._missed = -1  # guesses of others since the candidate was made, -1 before the first one
+        self._goes_on = False  # the last offer's guess was the model's own, after which it has another
         self.taken: Guess | None = None  # what came of the last offer
+        self.copied = False  # whether that is a copy
 
     def offer(self, text: Tokens, instead: Guess | None) -> Candidate | None:
         """Return a candidate for the token after `text`, None if the model has none."""
-        if self.taken is not None:
-            self._candidate, self.taken = next(self._candidates, None), None
+        if self._goes_on:
+            self._candidate = next(self._candidates, None)
+        elif self._missed < 0 or self.taken is not None or isinstance(self._candidate, Guess):
+            self._begin(text)
         else:
             self._missed += 1
-            if self._missed == 0 or isinstance(self._candidate, Guess):
-                self._begin(text)
+        self.taken, self.copied, self._goes_on = None, False, False
         if isinstance(self._candidate, LazyGuess):
             behind = self._candidate.behind + self._missed
-            return LazyGuess(partial(self._draw, text), self._source, behind, instead)
+            return LazyGuess(partial(self._draw, text, instead), self._source, behind, instead)
         if self._candidate is not None:
-            self.taken = self._candidate._replace(source=self._source)
+            self._take(self._candidate, None)
         return self.taken
 
     def _begin(self, text: Tokens) -> None:
         self._candidates = iter(self._model.propose(list(text), self._sampler))
         self._candidate, self._missed = next(self._candidates, None), 0
 
-    def _draw(self, text: Tokens) -> Guess | None:
+    def _draw(self, text: Tokens, instead: Guess | None) -> Guess | None:
         if self._missed:
             self._begin(text)
         guess = self._candidate.draw() if isinstance(self._candidate, LazyGuess) else self._candidate
-        self.taken = guess._replace(source=self._source) if guess else None
         if guess is None:  # nor has it others
             self._candidate = None
+            return None
+        return self._take(guess, instead)
+
+    def _take(self, guess: Guess, instead: Guess | None) -> Guess:
+        """Return the guess, or the retrieved token where that is more confident.
+
+        A guess that was drawn with its probabilities stays: leaving it out would change their meaning.
+        """
+        self._goes_on = True
+        if instead is not None and guess.probs is None and instead.confidence > guess.confidence:
+            self._goes_on = instead.token == guess.token
+            self.copied = not self._goes_on and instead.source == SUFFIX
+            guess = instead
+        self.taken = guess._replace(source=self._source)
         return self.taken

@@ -108,6 +108,15 @@ def test_a_model_reads_a_prompt_once_its_guesses_would_have_saved_as_much() -> N
     assert next(at for at, draft in enumerate(found.drafts) if draft) <= 4
 
 
+def test_what_a_model_saved_in_the_last_answer_pays_for_reading_as_long_as_a_pass_takes() -> None:
+    found = settled(model(0.9))
+    for prompt, waits in ((40, False), (60, True)):  # 0.8 and 1.2 passes
+        found.drafts = []
+        found.answer(200, prompt=prompt)
+        first = next(at for at, draft in enumerate(found.drafts) if draft)
+        assert (first > 1) == waits
+
+
 def test_a_short_answer_to_a_long_prompt_never_waits_for_the_draft_to_read() -> None:
     found = settled(model(0.9))
     for _ in range(5):

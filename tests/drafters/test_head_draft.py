@@ -97,6 +97,37 @@ def test_guesses_of_others_are_read_without_the_target(target: Cursor, head: Wat
     assert [len(tokens) for tokens in head.passes] == [len(TEXT) - 1, 1, 1, 1]
 
 
+def test_a_guess_that_another_replaced_costs_no_pass_more(target: Cursor, head: Watched) -> None:
+    drafter = HeadDraft(target, DraftModel(head), name="own")
+    target.read(TEXT[:-1], 0)
+    first, second = drawn(drafter, TEXT, 2)
+    other = [*TEXT, first, (second + 1) % 40]
+    head.passes.clear()
+    (candidate,) = [next(iter(drafter.propose(other, Sampler(Sampling()))))]
+    assert candidate.behind == 1
+    assert drawn(drafter, other, 1) == greedy(other, 1)
+    assert head.passes == [other[-1:]]
+
+
+def test_of_a_long_text_only_the_end_is_read(target: Cursor, head: Watched) -> None:
+    drafter = HeadDraft(target, DraftModel(head), name="own", window=4)
+    long = [at % 40 for at in range(30)]
+    (candidate,) = [next(iter(drafter.propose(long, Sampler(Sampling()))))]
+    assert candidate.behind == 4
+    guesses = drawn(drafter, long, 2)
+    assert head.passes[0] == long[-4:]
+    target.read([*long, *guesses], 3)
+    longer = [*long, *guesses, 7]
+    head.passes.clear()
+    drawn(drafter, longer, 1)
+    assert head.passes == [longer[-3:]]  # no more than is new
+    drawn(drafter, long, 1)  # an earlier place in the text
+    assert head.passes[1:] == [long[-1:]]
+    head.passes.clear()
+    drawn(drafter, [9, 8, *long[2:]], 1)  # another text
+    assert head.passes == [long[-4:]]
+
+
 def test_a_long_text_that_the_target_has_not_read_is_read_first(target: Cursor, head: Watched) -> None:
     drafter = HeadDraft(target, DraftModel(head), name="own")
     target.read(TEXT[:2], 0)

@@ -11,7 +11,7 @@ from localspec.core.contracts import Drafter, DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.stats import Stats
-from localspec.core.types import Guess, LazyGuess, Tokens, Verdict
+from localspec.core.types import Distribution, Guess, LazyGuess, Tokens, Verdict
 from localspec.draft_length.adaptive.policy import Adaptive
 from localspec.draft_length.fixed import Fixed
 from localspec.drafters.hybrid import HybridDraft
@@ -113,15 +113,40 @@ def test_a_model_without_a_guess_is_asked_no_more() -> None:
     assert [guess.token for guess in drafted(drafter, REPEATED, 3)] == [12, 13, 14]
 
 
+def test_a_retrieved_token_comes_where_the_model_is_less_sure_of_its_own() -> None:
+    drafter = hybrid()
+    drafter._model = Told([12, 21], confidence=0.5)  # the copy of 12, after a match of twelve: 0.75
+    draft = drafted(drafter, REPEATED, 3)
+    assert [guess.token for guess in draft] == [12, 13, 14]  # the model had 12, then 21, then 12 again
+    assert sources(draft) == ["draft_model"] * 3
+    assert draft[0].confidence == pytest.approx(12 / 16)
+    drafter._model = Told([12, 21], confidence=0.9)
+    assert [guess.token for guess in drafted(drafter, REPEATED, 2)] == [12, 21]
+
+
+def test_a_guess_that_was_drawn_with_its_probabilities_stays() -> None:
+    drafter = hybrid()
+    drafter._model = Told([21], confidence=0.1, probs=Distribution(np.array([21]), np.array([1.0])))
+    assert [guess.token for guess in drafted(drafter, REPEATED, 1)] == [21]
+
+
 class Told(Drafter):
     """A draft model that says the same whatever was before, and some of it at no cost."""
 
-    def __init__(self, tokens: list[int | None], free: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        tokens: list[int | None],
+        free: list[int] | None = None,
+        confidence: float = 1.0,
+        probs: Distribution | None = None,
+    ) -> None:
         self.tokens, self.free = tokens, free or []
+        self.confidence, self.probs = confidence, probs
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Guess | LazyGuess]:
         for token in self.tokens:
-            yield LazyGuess(lambda token=token: None if token is None else Guess(token))  # type: ignore[misc]
+            guess = None if token is None else Guess(token, self.probs, self.confidence)
+            yield LazyGuess(lambda guess=guess: guess)  # type: ignore[misc]
         for token in self.free:
             yield Guess(token)
 

@@ -57,6 +57,7 @@ class Adaptive(DraftLengthPolicy):
         self._luck = 0.0  # standard deviations above the mean rate at which guesses are tried in this step
         self._drafting = HALF_LIFE  # passes since the last plain one
         self._others = (0.0, 0.0)  # texts that share passes with this one, and their tokens, of late
+        self._saved: dict[str, float] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -66,7 +67,9 @@ class Adaptive(DraftLengthPolicy):
         # seconds, by source: what this step's first guess is worth, and what it saves a token
         self._asked: dict[str, tuple[float, float]] = {}
         self._gains: dict[str, tuple[float, int]] = {}  # what first guesses were worth, and their number
-        self._saved: dict[str, float] = {}  # what a draft model's guesses would have saved
+        # what a draft model's guesses would have saved, with half of the last answer's, up to a plain pass
+        one = self._costs.curve[0]
+        self._saved = {source: min(seconds / 2, one) for source, seconds in self._saved.items()}
         self._tried: dict[int, float] = {}  # by position: seconds that a guess which is tried may lose
         self._known: list[tuple[Guess, float, float]] = []  # guesses of a draft and what `_judged` said of it
         self._unread = 0  # tokens that a draft model did not read in the last step
