@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from localspec import devices
@@ -38,35 +39,53 @@ class Setup:
 def load(
     name: str,
     choice: Choice,
-    drafts: Sequence[str],
+    measured: Mapping[str, Choice],
     against: Sequence[str],
     library: Library,
     progress: Progress,
 ) -> Setup:
-    """Load plain decoding, `drafts` and the baselines `against` it, on the model called `name`.
+    """Load plain decoding as of `choice`, what is `measured` and the baselines `against` it, by their names.
 
-    localspec's backends share engines. A baseline that does not start is left out with the reason. Raises
-    BadValue for an unknown baseline, and the errors of loading a model.
+    All run the model called `name`, localspec's backends on shared engines. A baseline that does not start is
+    left out with the reason. Raises BadValue for an unknown baseline, and the errors of loading a model.
     """
     rows = [row for known in dict.fromkeys(against) if known != PLAIN for row in baselines.rows(known)]
-    if len(set(drafts)) != len(drafts):
-        raise BadValue("A draft is named twice", "Name each once")
     with progress.step(f"Loading {name}"):
         plain = Runtime.load(name, replace(choice, draft=OFF, verifier=Choice().verifier), library, progress)
     setup = Setup(plain, [LocalspecBackend(PLAIN, plain)])
     loaded, draft = plain.engines, None
-    for spec in drafts:
-        with progress.step(f"Loading {name} with --draft {spec}"):
-            runtime = Runtime.load(name, replace(choice, draft=spec), library, progress, loaded)
+    for row, one in measured.items():
+        with progress.step(f"Loading {name} with --draft {row}"):
+            runtime = Runtime.load(name, one, library, progress, loaded)
         loaded = list(dict([*loaded, *runtime.engines]).items())
         draft = draft or draft_model(runtime)
-        setup.backends.append(LocalspecBackend(spec, runtime))
+        setup.backends.append(LocalspecBackend(row, runtime))
     try:
         start_baselines(setup, rows, draft, choice, progress)
     except BaseException:
         setup.close()
         raise
     return setup
+
+
+def variants(choice: Choice, drafts: Sequence[str], lengths: Sequence[str]) -> dict[str, Choice]:
+    """Return each draft with each draft length, by the draft, and by both where several lengths are measured.
+
+    Raises BadValue if one is named twice, and what `Choice.check` raises.
+    """
+    for kind, texts in (("draft", drafts), ("draft length", lengths)):
+        if len(set(texts)) != len(texts):
+            raise BadValue(f"A {kind} is named twice", "Name each once")
+    found = {
+        (draft if len(lengths) == 1 else f"{draft} {length}"): replace(
+            choice, draft=draft, draft_length=length
+        )
+        for draft in drafts
+        for length in lengths
+    }
+    for one in found.values():
+        one.check()
+    return found
 
 
 def start_baselines(

@@ -22,8 +22,8 @@ class HeadDraft(Drafter):
 
     Position i of its text is the token i + 1, read with the target's state of token i; after the last token
     that the target has read, the head's own states stand for the target's (Li et al. 2025, section 3.1). The
-    target's true states replace them in the next step. Only the end of a long prompt is read: the target's states
-    have seen the rest, and reading it would cost several passes of the target.
+    target's true states replace them in the next step. Only the end of a long prompt is read: the target's
+    states have seen the rest, and reading it would cost several passes of the target.
     """
 
     kinds: ClassVar[tuple[str, ...]] = ("head",)

@@ -45,8 +45,10 @@ class HybridDraft(CopyingDrafter):
         max_tokens: Annotated[int, Option("tokens to search", least=1000, most=10_000_000)] = 200_000,
         store: Annotated[str, Option("file that keeps answers for the next run, none when empty")] = "",
         successors: Annotated[int, Option(SUCCESSORS, least=1, most=64)] = 1,
+        split: Annotated[int, Option("the model's guesses in a draft, 0 for as many as pay", least=0)] = 0,
     ) -> None:
         del device, threads, runs  # the draft model's engine was made from them
+        self._split = split
         copying = {"max_tokens": max_tokens, "store": store}
         self._suffix: CopyingDrafter = plugins.part("drafters", SUFFIX).made_by(target, **copying)
         self._recycle: SuccessorDrafter = plugins.part("drafters", RECYCLE).made_by(
@@ -91,15 +93,16 @@ class HybridDraft(CopyingDrafter):
         while True:
             guess, retrieved = None, self.guess(walk)
             yield from _recycled(branches.better(retrieved.confidence if retrieved else SURE))
-            if model is not None and (candidate := model.offer(text, retrieved)) is not None:
+            asked = model if not self._split or len(text) < len(tokens) + self._split else None
+            if asked is not None and (candidate := asked.offer(text, retrieved)) is not None:
                 yield candidate
-                guess = model.taken
+                guess = asked.taken
             if guess is None:
                 if retrieved is None:
                     break
                 yield (guess := retrieved)
             text.append(guess.token)
-            copied = guess.source == SUFFIX or (model is not None and model.copied)
+            copied = guess.source == SUFFIX or (asked is not None and asked.copied)
             walk.go(guess.token, copied=copied)
             branches.step(guess)
         branches.end()

@@ -22,7 +22,7 @@ from localspec.bench.backends import (
     MeasuredAnswer,
 )
 from localspec.bench.suites import Prompt
-from localspec.errors import BadValue, ChildFailed, PromptError, TooLittleMemory
+from localspec.errors import BadValue, ChildFailed, PromptError, TooLittleMemory, UnknownName
 from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
@@ -238,11 +238,22 @@ def test_a_real_baseline_fails_with_a_reason() -> None:
     assert "does not have" in caught.value.message or "not installed" in caught.value.message
 
 
-def test_an_unknown_baseline_is_refused(home: Path) -> None:
+def test_an_unknown_baseline_is_refused() -> None:
     with pytest.raises(BadValue, match="Unknown baseline `ollama`"):
         baselines.rows("ollama")
-    with pytest.raises(BadValue, match="twice"):
-        setup.load("x", Choice(), ["ngram", "ngram"], [], Library(home), Silent())
+
+
+def test_each_draft_is_measured_with_each_draft_length() -> None:
+    one = setup.variants(Choice(threads=2), ["ngram", "suffix"], ["adaptive"])
+    assert one == {name: Choice(draft=name, threads=2) for name in ("ngram", "suffix")}
+    several = setup.variants(Choice(), ["ngram"], ["adaptive", "fixed:tokens=4"])
+    assert several["ngram fixed:tokens=4"] == Choice(draft="ngram", draft_length="fixed:tokens=4")
+    assert list(several) == ["ngram adaptive", "ngram fixed:tokens=4"]
+    for drafts, lengths in ((["ngram", "ngram"], ["adaptive"]), (["ngram"], ["adaptive", "adaptive"])):
+        with pytest.raises(BadValue, match="twice"):
+            setup.variants(Choice(), drafts, lengths)
+    with pytest.raises(UnknownName, match="fxed"):
+        setup.variants(Choice(), ["ngram"], ["fxed"])
 
 
 @pytest.mark.engines

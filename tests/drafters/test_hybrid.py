@@ -124,6 +124,13 @@ def test_a_retrieved_token_comes_where_the_model_is_less_sure_of_its_own() -> No
     assert [guess.token for guess in drafted(drafter, REPEATED, 2)] == [12, 21]
 
 
+def test_a_split_draft_begins_with_so_many_guesses_of_the_model() -> None:
+    drafter = hybrid(split=2)
+    drafter._model = Told([12, 13, 21])
+    assert sources(drafted(drafter, REPEATED, 4)) == ["draft_model"] * 2 + ["suffix"] * 2
+    assert sources(drafted(drafter, REPEATED, 4, model=1)) == ["draft_model"] + ["suffix"] * 3
+
+
 def test_a_guess_that_was_drawn_with_its_probabilities_stays() -> None:
     drafter = hybrid()
     drafter._model = Told([21], confidence=0.1, probs=Distribution(np.array([21]), np.array([1.0])))

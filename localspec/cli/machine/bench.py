@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +64,15 @@ class BenchOptions:
     ] = "plain"
     repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Repetitions of each prompt.")] = 3
     tokens: Annotated[int, typer.Option(min=2, metavar="N", help="Maximum tokens of an answer.")] = 64
-    draft_length: options.DraftLengthPolicy = "adaptive"
+    draft_length: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How far to draft; may be repeated.",
+            autocompletion=completion.policies,
+            metavar="SPEC",
+            show_default="adaptive",
+        ),
+    ] = None
     verifier: options.Verifier = "exact"
     engine: options.Engine = "auto"
     device: options.Device = None
@@ -110,22 +118,17 @@ class BenchOptions:
 @options.command
 def bench(given: BenchOptions) -> None:
     """Measure, and write or print the report."""
-    from localspec.bench import comparison, suites
+    from localspec.bench import comparison, setup, suites
     from localspec.runtime.choice import Choice
 
     prompts = [prompt for name in given.suite or [suites.QUICK] for prompt in suites.load(name)]
     before = comparison.read_report(given.compare) if given.compare else None
     given.check_places()
-    choice = Choice(
-        given.engine,
-        draft_length=given.draft_length,
-        verifier=given.verifier,
-        device=given.device,
-        threads=given.threads,
+    choice = Choice(given.engine, verifier=given.verifier, device=given.device, threads=given.threads)
+    measured = setup.variants(
+        choice, given.draft or [choice.draft], given.draft_length or [choice.draft_length]
     )
-    for draft in given.draft or [choice.draft]:
-        replace(choice, draft=draft).check()
-    report = measure(given, choice, prompts)
+    report = measure(given, choice, measured, prompts)
     write_files(report, given)
     if given.prints_json:
         console.print_json(report, indent=1)
@@ -138,7 +141,9 @@ def bench(given: BenchOptions) -> None:
         sys.exit(130)
 
 
-def measure(given: BenchOptions, choice: Choice, prompts: list[Prompt]) -> dict[str, Any]:
+def measure(
+    given: BenchOptions, choice: Choice, drafts: dict[str, Choice], prompts: list[Prompt]
+) -> dict[str, Any]:
     """Load the backends, run the benchmark and return its report."""
     from localspec.bench import runner, setup
     from localspec.bench.report import report
@@ -146,7 +151,6 @@ def measure(given: BenchOptions, choice: Choice, prompts: list[Prompt]) -> dict[
     from localspec.drafting.pass_costs import curves
     from localspec.library import Library
 
-    drafts = given.draft or ["auto"]
     with Terminal() as progress:
         loaded = setup.load(given.model, choice, drafts, given.baselines, Library(), progress)
         model, engine = loaded.plain.model, loaded.plain.engine
