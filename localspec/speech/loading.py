@@ -12,7 +12,7 @@ from localspec.runtime.choice import OFF, with_options
 from localspec.runtime.loading import LoadSpec, check_memory
 from localspec.speech.transcriber import Transcriber
 from localspec.speech.whisper.drafting import Drafting, DraftSource
-from localspec.speech.whisper.model import ENCODER, SpeechModel
+from localspec.speech.whisper.model import ENCODER_WEIGHTS, SpeechModel
 from localspec.speech.whisper.vocabulary import SpeechTokens
 
 AUTO, SELF, ENGINE = "auto", "self", "openvino"
@@ -63,7 +63,7 @@ def _drafts(model: StoredModel, draft: str, library: Library, progress: Progress
 def _source(load: LoadSpec, target: LoadSpec) -> DraftSource:
     """Return a draft that is loaded later."""
     encoder, decoder = (
-        _bytes(load.path, file) / max(_bytes(target.path, file), 1) for file in (ENCODER, DECODER)
+        _bytes(load.path, file) / max(_bytes(target.path, file), 1) for file in (ENCODER_WEIGHTS, DECODER)
     )
     return DraftSource(load.model.name, SpeechTokens.of(load.path), encoder, decoder, lambda: _open(load))
 

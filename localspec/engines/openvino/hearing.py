@@ -1,4 +1,4 @@
-"""The ears of a speech model: its encoder, and what its decoder attends to."""
+"""The encoder of a speech model, and what its decoder attends to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Hearing:
         encoder: Mapping[str, str],
         threads: int,
     ) -> Hearing | None:
-        """Return the ears of the model in a folder, None for a model of text."""
+        """Return the encoder of the model in a folder, None for a model of text."""
         from localspec.formats.whisper import graphs
 
         if not (model / f"{graphs.ENCODER}.xml").is_file():

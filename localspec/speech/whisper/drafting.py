@@ -88,7 +88,7 @@ class Drafting:
 
     def _guess(self, source: DraftSource) -> None:
         """Guess at first what a draft costs: the target's seconds times the ratio of the weights."""
-        source.worth.encoder = source.encoder * self.target.encode_seconds / SECONDS
+        source.worth.encoder = source.encoder * self.target.last_encoder_seconds / SECONDS
         source.worth.token = source.decoder * self.target.pass_seconds * WIDER
         source.worth.plain = self.target.pass_seconds
 

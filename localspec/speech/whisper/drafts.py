@@ -1,4 +1,4 @@
-"""Drafts of a window: of the target itself, of a smaller model with its ears, or of one with its own."""
+"""Drafts of a window: of the target itself, of a smaller model with its encoder, or of one with its own."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class SelfDraft(SpeechDraft):
 
 
 class ListeningDraft(SpeechDraft):
-    """Another model, with ears and maybe a vocabulary of its own, which writes a first version of a window.
+    """Another model, with its own encoder and maybe vocabulary, which writes a first version of a window.
 
     Its encoder reads only as many frames as the window has, and SILENCE: the text is then not always what the
     model would have written of 30 seconds, at a part of the cost. It writes all parts in the same passes.
@@ -144,7 +144,7 @@ class _OneSession(Engine):
 
 
 def draft_of(model: SpeechModel, target: SpeechModel) -> SpeechDraft:
-    """Return the draft that a model is for a target: one with its ears if it has the same encoder."""
+    """Return the draft that a model is for a target: one that shares its encoder if that is the same."""
     if model is target:
         return SelfDraft(model, target)
     same = model.tokens.same_text(target.tokens) and model.encoder_digest == target.encoder_digest

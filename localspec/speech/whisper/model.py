@@ -14,6 +14,7 @@ from localspec.core.cursor import Cursor
 from localspec.disk.samples import sampled_digest
 from localspec.errors import UnsupportedModel
 from localspec.formats.files import read_json
+from localspec.formats.whisper import graphs
 from localspec.speech.features import FRAMES, SECONDS, log_mel
 from localspec.speech.whisper.vocabulary import SpeechTokens
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from localspec.speech.types import Window
 
 
-ENCODER = "openvino_encoder_model.bin"
+ENCODER_WEIGHTS = f"{graphs.ENCODER}.bin"
 
 
 class SpeechModel:
@@ -40,9 +41,9 @@ class SpeechModel:
         self.tokens = SpeechTokens.of(folder)
         self.mels = int(read_json(folder / "config.json").get("num_mel_bins", 80))
         self.cursor = Cursor(session)
-        self.encoder_digest = sampled_digest(folder / ENCODER)
+        self.encoder_digest = sampled_digest(folder / ENCODER_WEIGHTS)
         self.encoder_seconds = 0.0  # of all windows
-        self.encode_seconds = 0.0  # of the last window
+        self.last_encoder_seconds = 0.0  # of the last window
         self.pass_seconds = 0.0  # of the last window's first pass
 
     def encode(self, window: Window, seconds: float = SECONDS) -> Logits:
@@ -53,8 +54,8 @@ class SpeechModel:
         started = perf_counter()
         frames = min(FRAMES, 2 * math.ceil(seconds * FRAMES / (2 * SECONDS)))
         states = self.session.encode(log_mel(window.samples, self.mels)[:, :frames])
-        self.encode_seconds = perf_counter() - started
-        self.encoder_seconds += self.encode_seconds
+        self.last_encoder_seconds = perf_counter() - started
+        self.encoder_seconds += self.last_encoder_seconds
         return states
 
     def hear(self, states: Logits) -> None:

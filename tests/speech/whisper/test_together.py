@@ -184,7 +184,7 @@ def test_the_draft_that_saves_most_is_taken_and_a_slow_one_is_not_loaded(model: 
 
     own = heard(model)
     model.listen("en")
-    model.pass_seconds, model.encode_seconds = 0.1, 0.5
+    model.pass_seconds, model.last_encoder_seconds = 0.1, 0.5
     slow, quick = source("slow", 0.9, 0.9), source("quick", 0.1, 0.1)
     drafting = Drafting(model, [slow, quick], load_seconds=1.0)
     assert drafting.drafter(own, remaining=20.0) is not None
