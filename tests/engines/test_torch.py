@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from localspec.engines.torch.engine import Torch
 from localspec.errors import BrokenModel, ContextFull, TooLittleMemory, UnknownDevice, UnsupportedModel
 from localspec.formats.huggingface import torch_devices
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("one_torch_thread")]
 
 Ask = Callable[..., Any]
 TEXT = [int(token) for token in np.random.default_rng(0).integers(0, tiny.VOCAB, 100)]
@@ -51,15 +51,6 @@ RECURRENT: dict[str, dict[str, Any]] = {
     "qwen3_next": {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
     | {**DELTA, **EXPERTS, "linear_value_head_dim": 16, "shared_expert_intermediate_size": 32},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Several would wait for each other on a machine that does other things too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

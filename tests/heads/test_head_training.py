@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from localspec.training.heads import EVALUATED, HeadLearner
 from localspec.training.new_head import first_weights, likely_tokens, shape_for
 from localspec.training.texts import write_texts
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("one_torch_thread")]
 
 CPU = torch.device("cpu")
 
@@ -43,14 +42,6 @@ class Heard(Silent):
 
     def say(self, line: str) -> None:
         self.lines.append(line)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

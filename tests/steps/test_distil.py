@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from localspec.training import texts as texts_module
 from localspec.training.loop import TrainingPlan
 from localspec.training.texts import write_texts
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("one_torch_thread")]
 
 CPU = torch.device("cpu")
 
@@ -37,14 +36,6 @@ class Listening:
 
     def advance(self, count: int = 1) -> None:
         self.seconds += count
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
