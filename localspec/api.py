@@ -161,6 +161,7 @@ def load(
     draft_length: str = "adaptive",
     verifier: str = "exact",
     decoding: str = "standard",
+    sampler: str | None = None,
     engine: str = "auto",
     device: str | None = None,
     threads: int | None = None,
@@ -172,7 +173,7 @@ def load(
     The other options are those of `localspec chat`. Raises LocalspecError, the base of all errors of
     localspec, with a `hint`.
     """
-    choice = Choice(engine, draft, draft_length, verifier, device, threads, decoding)
+    choice = Choice(engine, draft, draft_length, verifier, device, threads, decoding, sampler=sampler)
     return load_choice(name, choice, Library(), LogProgress(), int(prompt_cache_gb * GIGABYTE))
 
 

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from localspec.core import contracts
+from localspec.core.blocks.parts import BlockSampler
 from localspec.drafting.build_step import BuildStep
 from localspec.errors import BadValue, UnknownName, suggestion
 from localspec.output.tool_format import ToolFormat
@@ -39,6 +40,7 @@ KINDS = {
     "verifiers": Kind(contracts.Verifier, "verifier"),
     "steps": Kind(BuildStep, "build step"),
     "decodings": Kind(contracts.Decoding, "decoding"),
+    "samplers": Kind(BlockSampler, "sampler"),
     "tool_formats": Kind(ToolFormat, "tool-call format"),
 }
 REQUIRED = inspect.Parameter.empty

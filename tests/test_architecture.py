@@ -23,7 +23,7 @@ FLOORS = [  # docs/design.md has the same list
     {"settings", "devices", "formats"},
     {"library", "training"},
     {"state"},
-    {"engines", "drafters", "draft_length", "verifiers", "decodings", "steps", "tool_formats"},
+    {"engines", "drafters", "draft_length", "verifiers", "decodings", "samplers", "steps", "tool_formats"},
     {"runtime"},
     {"chat", "bench", "doctor", "build", "speech"},
     {"agent"},
@@ -31,7 +31,7 @@ FLOORS = [  # docs/design.md has the same list
     {"cli"},
     {"__main__", "__init__"},
 ]
-PARTS = {"engines", "drafters", "draft_length", "verifiers", "decodings", "steps", "tool_formats"}
+PARTS = {"engines", "drafters", "draft_length", "verifiers", "decodings", "samplers", "steps", "tool_formats"}
 APART = {"engines": {"library", "state"}}  # rooms below that a room does not need
 FILES, LINES = 12, 45  # at most: files of a folder, lines of a function
 HEAVY = {

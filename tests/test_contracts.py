@@ -21,7 +21,11 @@ from localspec.plugins import REQUIRED, Part
 BLOCK_SIZES = (1, 8, 0)
 WIDTH = 6  # few words: copied guesses often stand
 TARGETS = {block_size: Toy(vocab_size=WIDTH, block_size=block_size) for block_size in BLOCK_SIZES}
-DRAFT, HEAD = (Toy(vocab_size=6, noise=0.7, head=head) for head in (False, True))
+DRAFTS = {
+    "text": Toy(vocab_size=6, noise=0.7),
+    "head": Toy(vocab_size=6, noise=0.7, head=True),
+    "diffusion": Toy(vocab_size=7, noise=0.7, block=4),  # its last token is the mask
+}
 PARTS = [part for kind in plugins.KINDS for part in plugins.parts(kind).values()]
 LOSSLESS = [name for name, part in plugins.parts("verifiers").items() if part.made_by.lossless]  # type: ignore[attr-defined]
 
@@ -61,21 +65,23 @@ def made(kind: str, name: str, *arguments: Any) -> Any:
 def target_for(name: str, block_size: int = 1) -> Cursor:
     """Return a cursor on a target that has what the drafter called `name` needs."""
     found = spec(plugins.part("drafters", name))
-    needed = found.part.made_by.needs(**found.options) | ({"taps": "1"} if runs_heads(found.part) else {})
+    needed = found.part.made_by.needs(**found.options) | (
+        {"taps": "1"} if kind_of_draft(found.part) == "head" else {}
+    )
     toy = Toy(vocab_size=WIDTH, block_size=block_size, **needed) if needed else TARGETS[block_size]
     return Cursor(toy.session())
 
 
-def runs_heads(part: Part) -> bool:
-    """Return whether a drafter runs heads, which read hidden states, and no models of text."""
-    return "text" not in part.made_by.kinds
+def kind_of_draft(part: Part) -> str:
+    """Return the first kind of model that a drafter runs."""
+    return str(part.made_by.kinds[0])
 
 
 def drafted_by(name: str, target: Cursor) -> Drafter:
     """Return the drafter, with a draft model if it is one of those that run a model."""
     part = plugins.part("drafters", name)
     translation = words.translation() if part.made_by.translates != "never" else None  # type: ignore[attr-defined]
-    engine = HEAD if runs_heads(part) else DRAFT
+    engine = DRAFTS[kind_of_draft(part)]
     draft_model = [DraftModel(engine, WIDTH, translation)] if "name" in part.settings else []
     drafter: Drafter = made("drafters", name, target, *draft_model)
     return drafter

@@ -17,6 +17,7 @@ PLACES = (
     "core.contracts",
     "core.sampler",
     "core.cursor",
+    "core.blocks.parts",
     "drafting.build_step",
     "output.tool_format",
 )

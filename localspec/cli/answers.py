@@ -59,6 +59,7 @@ def answer_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         "tokens_per_second": round(answer.tokens_per_second, 2),
         "speculation": speculation_values(answer, runtime),
         "decoding": str(runtime.decoding_spec or STANDARD),
+        **({"sampler": str(runtime.sampler_spec)} if runtime.sampler_spec else {}),
         "model": runtime.model.name,
         "engine": str(runtime.resolution.target.spec),
         "engine_reason": runtime.resolution.engine_reason,
@@ -90,7 +91,11 @@ def speculation_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
             name or runtime.draft_spec.name: round(gain, 3) for name, gain in answer.gains.items()
         },
         "off_reason": answer.off_reason,
-        **({} if runtime.lossless or runtime.decoding_spec else {"tiers": tier_values(answer)}),
+        **(
+            {}
+            if runtime.lossless or runtime.decoding_spec or runtime.sampler_spec
+            else {"tiers": tier_values(answer)}
+        ),
     }
 
 
@@ -147,6 +152,10 @@ def format_stats_line(answer: Answer, runtime: Runtime) -> str:
     ]
     if runtime.decoding_spec:
         parts.append(f"{runtime.decoding_spec}: not the model's standard text")
+    if runtime.sampler_spec:
+        parts.append(
+            f"{runtime.sampler_spec}: {stats.passes} passes, {stats.tokens_per_pass:.2f} tokens a pass"
+        )
     if answer.tiers.tokens:
         parts.append(format_tiers(answer))
     if answer.off_reason is not None:

@@ -51,6 +51,18 @@ def engines(incomplete: str) -> list[str]:
     return starting(incomplete, lambda: ("auto", *_parts("engines")))
 
 
+def kinds(incomplete: str) -> list[str]:
+    """Complete the name of a kind of parts."""
+    from localspec import plugins
+
+    return starting(incomplete, lambda: tuple(plugins.KINDS))
+
+
+def samplers(incomplete: str) -> list[str]:
+    """Complete the name of a sampler."""
+    return starting(incomplete, lambda: _parts("samplers"))
+
+
 def verifiers(incomplete: str) -> list[str]:
     """Complete the name of a verifier."""
     return starting(incomplete, lambda: _parts("verifiers"))

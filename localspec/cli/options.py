@@ -64,6 +64,15 @@ Temperature = Annotated[
     float | None,
     typer.Option(help="Sampling temperature; 0 is greedy.", metavar="X", show_default="the model's"),
 ]
+Sampler = Annotated[
+    str | None,
+    typer.Option(
+        help="How a diffusion model fills in blocks: see `localspec parts samplers`.",
+        autocompletion=completion.samplers,
+        metavar="SPEC",
+        show_default="low_confidence",
+    ),
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of the sampling.", metavar="N", show_default="random")]
 Suites = Annotated[
     list[str] | None,

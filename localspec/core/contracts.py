@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.blocks.types import Block, BlockPass
 from localspec.core.stats import Emitted
 from localspec.core.types import Branch, Candidate, Company, Guess, Logits, Step, Tokens, Verdict
 
@@ -156,6 +157,37 @@ class SpeechSession(Session):
 
         `tokens` are a whole text about what was heard; the session's own text stays as it is.
         """
+
+
+class BlockSession(Session):
+    """A session of a block-diffusion model, which fills in masks. An optional extra, asked for by type.
+
+    `mask` is the token that stands for an unknown one, `block` the number of tokens that are filled in at a
+    time, `context` the most tokens of a text. In a `causal` model blocks begin at multiples of `block`, and
+    no token sees a later block; in others all tokens see one another, so a block may begin anywhere. A
+    `shifted` model predicts a token at the place before it, as those do that were autoregressive ones.
+
+    The rows of `forward` are about the first of a block of masks after each token, or after the part of a
+    block that the text ends in.
+    """
+
+    mask: int
+    block: int
+    context: int
+    causal: bool = True
+    shifted: bool = False
+
+    @abstractmethod
+    def denoise(self, block: Block, *, attention: bool = False) -> BlockPass:
+        """Return the pass over tokens that follow the text, which does not grow.
+
+        The text of a causal model ends where a block does. The result may be a view, valid until the next
+        call. Raises ContextFull.
+        """
+
+    @abstractmethod
+    def embeddings(self, tokens: Tokens) -> Logits:
+        """Return the embeddings [n, width] of tokens."""
 
 
 class ExportableSession(Session):

@@ -77,7 +77,7 @@ class Stats:
     def add(self, last: Step) -> None:
         """Add one step."""
         self.tokens += len(last.tokens)
-        self.passes += 1
+        self.passes += last.passes
         self.drafted += last.drafted
         self.accepted += last.accepted
         self.draft_seconds += last.draft_seconds

@@ -129,7 +129,8 @@ class Step:
     step in order. `marks` are the places in the answer's whole text where its tokens that are marks begin.
     `company` are the other texts in the pass; `target_seconds` is without the time it waited for them.
     `likelihoods` are those of the tokens, if the sampler asks for them. `branches` are guesses that the pass
-    read beside the draft, and `ahead` the tokens that they tell of the next step.
+    read beside the draft, and `ahead` the tokens that they tell of the next step. `passes` is more than one
+    for a block that a diffusion model filled in.
     """
 
     tokens: tuple[int, ...]
@@ -147,6 +148,7 @@ class Step:
     likelihoods: tuple[Likelihood, ...] = ()
     branches: tuple[Guess, ...] = ()
     ahead: tuple[int, ...] = ()
+    passes: int = 1
 
 
 def path_of(draft: Sequence[Guess]) -> list[Guess]:

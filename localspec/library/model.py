@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import PromptError, UnknownModel, UnsupportedModel
+from localspec.formats.diffusion.config import is_diffusion
 from localspec.formats.files import read_json, read_text
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.conversation import ConversationEncoder, Messages, Render, Tools
@@ -50,6 +51,11 @@ class StoredModel:
     def kind(self) -> str:
         """The kind of model: text, speech, diarization or head."""
         return KINDS.get(self.manifest.architecture, "text")
+
+    @property
+    def is_diffusion(self) -> bool:
+        """Return whether it is a diffusion language model, which fills in blocks of masks."""
+        return is_diffusion(self.manifest.architecture)
 
     def files_in(self, format: str) -> Path | None:
         """Return its files in one of FORMATS, None if it has none in that format."""

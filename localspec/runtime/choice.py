@@ -19,7 +19,8 @@ class Choice:
     """Which parts to use, as texts such as `ngram:longest=4`. Device and threads are the engine's.
 
     The engine `auto` is the one that suits the machine and the model. A `decoding` other than `standard`
-    writes a text of its own. `tuned` allows a setting that `localspec tune` found to replace this one.
+    writes a text of its own. A `sampler` fills in the blocks of a diffusion model, None is its default.
+    `tuned` allows a setting that `localspec tune` found to replace this one.
     """
 
     engine: str = AUTO
@@ -30,6 +31,7 @@ class Choice:
     threads: int | None = None
     decoding: str = STANDARD
     tuned: bool = False
+    sampler: str | None = None
 
     def or_tuned(self) -> Choice:
         """Return the choice, which a tuned setting may replace if it is the default in everything."""
@@ -40,6 +42,8 @@ class Choice:
         engine = None if self.engine == AUTO else engine_spec(self.engine, self.device, self.threads)
         plugins.parse("draft_length", self.draft_length)
         plugins.parse("verifiers", self.verifier)
+        if self.sampler is not None:
+            plugins.parse("samplers", self.sampler)
         if self.decoding != STANDARD:
             self._check_decoding(engine)
             return

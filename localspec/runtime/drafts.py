@@ -21,6 +21,7 @@ from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choi
 from localspec.runtime.loading import LoadSpec
 from localspec.state import probes, skip_masks
 
+DIFFUSION = "diffusion"  # an engine, the drafter that runs its models, and their kind
 TAPS = "taps"  # an engine's option: the layers whose hidden states a head reads
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def find_draft(
     vocabulary and a drafter that does not translate.
     """
     text = choice.draft
-    if text == OFF or choice.decoding != STANDARD:
+    if text == OFF or choice.decoding != STANDARD or (target.is_diffusion and text == AUTO):
         return DraftPlan(plugins.parse("drafters", OFF_PART))
     if text == AUTO:
         draft = _suitable(target, engine, library, progress)
@@ -158,7 +159,7 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
     """Return a drafter with the draft model that its options name."""
     if not spec.options.get("name"):
         return DraftPlan(spec)
-    own = _draft_engine(engine, spec.options)
+    own = _draft_engine(engine, spec.name, spec.options)
     draft = _draft_called(spec.options["name"], target, own, library, progress)
     _check_kind(spec, draft)
     if draft.kind == HEAD:
@@ -200,7 +201,7 @@ def _middle_model(
     name = spec.options.get(MIDDLE)
     if not name or name.isdigit() or skip_mask.is_mask(name):
         return None
-    own = _draft_engine(engine, spec.options)
+    own = _draft_engine(engine, spec.name, spec.options)
     model = library.resolve(name, progress, own.part.made_by.forms)
     vocabulary.check_same(target.tokenizer(), model.tokenizer(), target.name, model.name)
     return LoadSpec(own, model)
@@ -232,12 +233,12 @@ def _draft_called(
 
 def _check_kind(spec: Spec, draft: StoredModel) -> None:
     """Raise BadValue for a kind of model that a drafter does not run."""
-    kinds = spec.part.made_by.kinds
-    if draft.kind not in kinds:
-        known = [name for name, part in plugins.parts("drafters").items() if draft.kind in part.made_by.kinds]
+    kinds, kind = spec.part.made_by.kinds, DIFFUSION if draft.is_diffusion else draft.kind
+    if kind not in kinds:
+        known = [name for name, part in plugins.parts("drafters").items() if kind in part.made_by.kinds]
         drafts = [name for name in known if "name" in plugins.part("drafters", name).settings]
         raise BadValue(
-            f"`{spec.name}` runs a model of {' or '.join(kinds)}, and `{draft.name}` is one of {draft.kind}",
+            f"`{spec.name}` runs a model of {' or '.join(kinds)}, and `{draft.name}` is one of {kind}",
             f"Type `--draft {drafts[0]}:name={draft.name}`" if drafts else "Name another model",
         )
 
@@ -250,9 +251,14 @@ def _with_head(spec: Spec, target: StoredModel, engine: Spec, draft: StoredModel
     return DraftPlan(spec, LoadSpec(engine, draft), needs={TAPS: "-".join(map(str, shape.taps))})
 
 
-def _draft_engine(target: Spec, options: Mapping[str, Any]) -> Spec:
-    """Return the target's engine, or the one that the draft names, with the draft's device and threads."""
+def _draft_engine(target: Spec, drafter: str, options: Mapping[str, Any]) -> Spec:
+    """Return the target's engine, or the one that the draft names, with the draft's device and threads.
+
+    A diffusion draft has the engine of its kind.
+    """
     spec = plugins.parse("engines", options["runs"]) if options.get("runs") else target
+    if drafter == DIFFUSION and spec.name != DIFFUSION:
+        spec = plugins.parse("engines", DIFFUSION)
     return with_options(spec, device=options.get("device") or None, threads=options.get("threads") or None)
 
 

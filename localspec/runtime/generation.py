@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec import plugins
+from localspec.core.blocks.decode import decode_blocks
 from localspec.core.contracts import DraftModel, ExpectingDrafter, LossyVerifier, Verifier
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode, run_decoding
@@ -25,6 +26,7 @@ from localspec.library import compiled_folder
 from localspec.output.grammar import Grammar, grammar_tokenizer
 from localspec.output.reasoning import ThoughtMarks
 from localspec.output.repetition import Repetition
+from localspec.runtime import diffusion
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF, OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
@@ -36,6 +38,7 @@ from localspec.state.prompt_cache import FOLDER, PromptCache
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from localspec.core.blocks.parts import BlockSampler
     from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Engine
     from localspec.core.types import Step, Tokens
     from localspec.formats.tokenizer.token_bytes import Translation
@@ -150,6 +153,7 @@ class Runtime:
         )
         self.draft_length.restore(probes.read(self._policy_key))
         self.verifier: Verifier = resolution.verifier.make()
+        self._filler: BlockSampler | None = self.sampler_spec.make() if self.sampler_spec else None
         self._follow()
 
     @classmethod
@@ -213,7 +217,9 @@ class Runtime:
         return partial(own.make, self.target, *models)
 
     def _follow(self) -> None:
-        """Tell a lossy verifier whose guesses it verifies."""
+        """Tell a lossy verifier, or the loop of a diffusion model, whose guesses they verify."""
+        length = self.resolution.draft_length
+        self._drafting = diffusion.drafting_of(self.drafter, length) if self._filler else None
         if isinstance(self.verifier, LossyVerifier):
             self.verifier.follow(self.drafter)
 
@@ -226,8 +232,15 @@ class Runtime:
         return [(spec, engine) for spec, engine in zip(specs, engines, strict=True) if spec and engine]
 
     @property
+    def sampler_spec(self) -> Spec | None:
+        """The sampler of a diffusion model, None for another."""
+        return self.resolution.sampler
+
+    @property
     def lossless(self) -> bool:
         """Return whether the text is the model's own, or follows its own distribution."""
+        if self.sampler_spec and not diffusion.is_exact(self.sampler_spec, self.draft_spec):
+            return False
         return self.decoding is None and self.verifier.lossless
 
     @property
@@ -344,8 +357,9 @@ class Runtime:
                 f"`logit_bias` names token {token}, and `{self.model.name}` has {self.engine.vocab} tokens",
                 None,
             )
-        if self.decoding_spec and alternatives is not None:
-            raise BadValue(f"`{self.decoding_spec.name}` tells no `logprobs`", "Leave one of them out")
+        own = self.decoding_spec or self.sampler_spec
+        if own and alternatives is not None:
+            raise BadValue(f"`{own.name}` tells no `logprobs`", "Leave one of them out")
         if prediction and not isinstance(self.drafter, ExpectingDrafter):
             drafter = OFF if self._off_reason else self.draft_spec
             raise BadValue(
@@ -389,6 +403,10 @@ class Runtime:
             raise BadValue(
                 f"`{self.decoding_spec.name}` does not support a grammar",
                 "Leave out the grammar, or `--decoding`",
+            )
+        if self.sampler_spec:
+            raise BadValue(
+                f"`{self.model.name}` fills in blocks, and follows no grammar", "Leave the grammar out"
             )
         ends = tuple(self.model.stop_tokens())
         return Grammar(grammar, grammar_tokenizer(self.tokenizer, self.engine.vocab, ends))
@@ -457,6 +475,9 @@ class Runtime:
         if self.decoding:
             yield from run_decoding(prompt, self.decoding, processor)
             return
+        if self._filler:
+            yield from decode_blocks(prompt, self.target, self._filler, sampler, processor, self._drafting)
+            return
         if prediction and isinstance(self.drafter, ExpectingDrafter):
             self.drafter.expect(prompt, prediction)
         yield from decode(prompt, self.target, self.drafter, policy, self.verifier, sampler, processor)
@@ -466,4 +487,5 @@ class Runtime:
         if answer.stats.drafted:
             return None
         nothing = f"`{self.draft_spec.name}` found nothing to guess"
-        return self._off_reason or policy.reason or nothing
+        pace = self._drafting.pace.reason if self._drafting else policy.reason
+        return self._off_reason or pace or nothing

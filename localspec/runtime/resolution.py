@@ -11,8 +11,9 @@ from localspec.formats.graph.architecture import gguf_refusal
 from localspec.library import Library, Progress, StoredModel
 from localspec.library.importing import refusals
 from localspec.plugins import Spec
+from localspec.runtime import diffusion
 from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, serving
-from localspec.runtime.drafts import DraftPlan, draft_cost, find_draft, model_named
+from localspec.runtime.drafts import DIFFUSION, DraftPlan, draft_cost, find_draft, model_named
 from localspec.runtime.engine_race import race
 from localspec.runtime.loading import LoadSpec
 from localspec.state import tuned
@@ -24,7 +25,7 @@ class Resolution:
 
     `target` is the model on its engine, `engine_reason` why that engine. `tuned_speedup` is how many times as
     fast as the default the choice was, None if `localspec tune` did not make it. `off_reason` is why the
-    user's choice runs without a draft, None if it has one.
+    user's choice runs without a draft, None if it has one. `sampler` fills in blocks of a diffusion model.
     """
 
     target: LoadSpec
@@ -35,6 +36,7 @@ class Resolution:
     decoding: Spec | None = None
     tuned_speedup: float | None = None
     off_reason: str | None = None
+    sampler: Spec | None = None
 
 
 def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> Resolution:
@@ -50,8 +52,13 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
         choice = choice.with_drafter()
         _warn(verifier, progress)
     engine, reason, model = find_engine(name, choice, library, progress, model)
+    diffusion.check_choice(choice, model)
+    sampler = diffusion.sampler_for(choice, model)
     draft = find_draft(choice, model, engine, library, progress)
-    off = "it was switched off" if choice.draft == OFF else None
+    diffusion.check_draft(draft, model)
+    off = "it was switched off" if choice.draft == OFF else diffusion.off_reason(choice, model)
+    if sampler and (changed := diffusion.warning(sampler, draft.spec)):
+        progress.say(changed)
     if decoding:
         off = off or f"{decoding.part.made_by.title} writes a text of its own"
     return Resolution(
@@ -63,6 +70,7 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
         decoding=decoding,
         tuned_speedup=speedup,
         off_reason=off,
+        sampler=sampler,
     )
 
 
@@ -120,10 +128,15 @@ def find_engine(
     """
     if choice.engine != AUTO:
         spec = engine_spec(choice.engine, choice.device, choice.threads)
-        return spec, "it was chosen", library.resolve(name, progress, spec.part.made_by.forms)
+        model = library.resolve(name, progress, spec.part.made_by.forms)
+        diffusion.check_engine(model, spec)
+        return spec, "it was chosen", model
     chosen = devices.choose(choice.device)
     if model is None or choice.device is not None:
         model = library.resolve(name, progress, _formats(chosen.engine))
+    if model.is_diffusion:
+        own = engine_spec(DIFFUSION, choice.device and choice.device.lower(), choice.threads)
+        return own, "it is a diffusion language model", model
     if chosen.engine == "torch" and choice.device is None:
         chosen, model = _on_torch(chosen, name, model, library, progress)
     default = plugins.part("engines", chosen.engine).settings["device"].default

@@ -25,7 +25,7 @@ SAMPLING = (
 PANELS = {
     options.MODEL: ("system", "raw", "think"),
     options.ANSWER: (*("max_tokens", "no_loop_guard", *SAMPLING, "seed", "stop", "json_schema", "grammar"),),
-    options.DRAFT: ("draft", "draft_length", "verifier", "decoding"),
+    options.DRAFT: ("draft", "draft_length", "verifier", "decoding", "sampler"),
     options.MACHINE: ("engine", "device", "threads", "prompt_cache"),
     "Conversation": ("file", "continue_latest", "session", "list_sessions"),
     options.OUTPUT: ("stats", "as_json"),
@@ -124,6 +124,7 @@ class ChatOptions:
         str,
         typer.Option(help="standard or contrastive, a text of its own.", metavar="SPEC"),
     ] = "standard"
+    sampler: options.Sampler = None
     engine: options.Engine = "auto"
     device: options.Device = None
     threads: options.Threads = None
@@ -225,6 +226,7 @@ class ChatOptions:
             self.device,
             self.threads,
             self.decoding,
+            sampler=self.sampler,
         )
         choice.check()
         if choice.decoding != STANDARD:

@@ -35,7 +35,7 @@ EPILOG = """Examples:
 
 
 PANELS = {
-    options.DRAFT: ("draft", "draft_length", "verifier"),
+    options.DRAFT: ("draft", "draft_length", "verifier", "sampler"),
     "Measurement": ("suite", "against", "repeat", "tokens"),
     options.MACHINE: ("engine", "device", "threads"),
     options.OUTPUT: ("as_json", "html", "compare"),
@@ -74,6 +74,7 @@ class BenchOptions:
         ),
     ] = None
     verifier: options.Verifier = "exact"
+    sampler: options.Sampler = None
     engine: options.Engine = "auto"
     device: options.Device = None
     threads: options.Threads = None
@@ -124,7 +125,13 @@ def bench(given: BenchOptions) -> None:
     prompts = [prompt for name in given.suite or [suites.QUICK] for prompt in suites.load(name)]
     before = comparison.read_report(given.compare) if given.compare else None
     given.check_places()
-    choice = Choice(given.engine, verifier=given.verifier, device=given.device, threads=given.threads)
+    choice = Choice(
+        given.engine,
+        verifier=given.verifier,
+        device=given.device,
+        threads=given.threads,
+        sampler=given.sampler,
+    )
     measured = setup.variants(
         choice, given.draft or [choice.draft], given.draft_length or [choice.draft_length]
     )

@@ -6,22 +6,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import console
+from localspec.cli import completion, console
+from localspec.errors import UnknownName
 
 if TYPE_CHECKING:
     from localspec.plugins import Part
 
-HELP = "List engines, drafters, draft-length policies, verifiers and all other parts, with their options."
-EPILOG = "Example: localspec parts --json"
+HELP = """List engines, drafters, draft-length policies, verifiers and all other parts, with their options.
+
+With a KIND, such as `samplers`, only those."""
+EPILOG = """Examples:
+
+  localspec parts samplers
+
+  localspec parts --json"""
 
 
-def parts(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Print every part with its summary and its options."""
+def parts(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help="Kind of parts.", autocompletion=completion.kinds, metavar="KIND", show_default="all"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print every part, or those of a kind, with their summaries and options; raises UnknownName."""
     from localspec import plugins  # imports numpy, which would slow `--help` down
 
+    if kind is not None and kind not in plugins.KINDS:
+        raise UnknownName(f"Unknown kind of parts `{kind}`", kind, plugins.KINDS)
     values = {
-        kind: [part_values(plugins.part(kind, name)) for name in plugins.offered(kind)]
-        for kind in plugins.KINDS
+        shown: [part_values(plugins.part(shown, name)) for name in plugins.offered(shown)]
+        for shown in ([kind] if kind else plugins.KINDS)
     }
     if as_json:
         console.print_json(values, indent=2)

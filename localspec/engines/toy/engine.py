@@ -20,10 +20,10 @@ from localspec.core.contracts import (
 )
 from localspec.core.sessions import SplitSession
 from localspec.core.types import Branch, Logits, Tokens
+from localspec.engines.toy.blocks import STATES, ToyBlockSession, next_state
 from localspec.errors import ContextFull, no_such_layer, one_of
 from localspec.plugins import Option
 
-STATES = 509  # prime
 LAYERS = 4
 WIDTH = 8  # of a hidden state
 
@@ -34,7 +34,8 @@ class Toy(Engine):
     The logits are a fixed random row chosen by the hash of the text, so a wrong rewind shows at once. `noise`
     blurs them: a toy with noise is a draft for the one without. A rewind keeps multiples of `block_size`
     tokens: every position (1), each n-th (n), nothing (0). Its layers go from blurred logits to its own, so
-    an early `exit` predicts them worse than a late one.
+    an early `exit` predicts them worse than a late one. With a `block` its last token is a mask, and it
+    fills in blocks (blocks.py).
     """
 
     def __init__(
@@ -51,14 +52,15 @@ class Toy(Engine):
         hidden: Annotated[bool, Option("show the last hidden states")] = False,
         taps: Annotated[str, Option("layers whose hidden states are shown, such as 1-2")] = "",
         head: Annotated[bool, Option("read the hidden states of a target")] = False,
+        block: Annotated[int, Option("fill in blocks of so many masks, 0 for none", least=0, most=64)] = 0,
     ) -> None:
         del model, cache
         if exit >= LAYERS:
             raise no_such_layer(exit, LAYERS)
-        one_of(exit=exit, hidden=hidden, taps=taps, head=head)
+        one_of(exit=exit, hidden=hidden, taps=taps, head=head, block=block)
         self.vocab = vocab_size
         self.context = context
-        self.block_size = block_size
+        self.block_size, self.block = block_size, block
         shape = (STATES, vocab_size)
         rows = np.random.default_rng(seed).normal(scale=2.0, size=shape)
         blur = np.random.default_rng(seed + 1).normal(scale=1.0, size=shape)
@@ -71,6 +73,7 @@ class Toy(Engine):
             (ToyHiddenSession, hidden),
             (ToyTappedSession, taps),
             (ToyHeadSession, head),
+            (lambda toy: ToyBlockSession(toy.table, toy.context, toy.block), block),
         ]
         wanted = [made for made, asked in extras if asked]
         self._session = wanted[0] if wanted else ToySession
@@ -95,7 +98,7 @@ class ToySession(TreeSession):
         """Append `tokens` and return logits [rows, vocab]."""
         self.check(tokens)
         for token in tokens:
-            self._states.append(_next(self._states[-1], token))
+            self._states.append(next_state(self._states[-1], token))
         return self._engine.table[self._states[len(self._states) - rows :]]
 
     def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
@@ -104,7 +107,7 @@ class ToySession(TreeSession):
         own = self.forward(tokens, rows)
         states = self._states[len(self._states) - rows :]
         for token, parent in branches:
-            states.append(_next(states[parent], token))
+            states.append(next_state(states[parent], token))
         return np.concatenate([own, self._engine.table[states[rows:]]])
 
     def check(self, tokens: Tokens) -> None:
@@ -181,7 +184,7 @@ class ToyHeadSession(HeadSession):
         """Append `tokens` and return logits [rows, vocab]."""
         if (total := len(self._states) + len(tokens)) > self._engine.context:
             raise ContextFull(total, self._engine.context)
-        self._states += [_next(state, token) for state, token in zip(self._led, tokens, strict=True)]
+        self._states += [next_state(state, token) for state, token in zip(self._led, tokens, strict=True)]
         return self._engine.table[self._states[len(self._states) - rows :]]
 
     def own(self) -> Logits:
@@ -205,7 +208,7 @@ class ToySplitSession(SplitSession):
     def _first(self, tokens: Tokens, at: int) -> Sequence[int]:
         del self._states[at + 1 :]
         for token in tokens:
-            self._states.append(_next(self._states[-1], token))
+            self._states.append(next_state(self._states[-1], token))
         return self._states[at + 1 :]
 
     def _rest(self, hidden: Sequence[int], at: int, rows: int) -> Logits:
@@ -217,7 +220,3 @@ class ToySplitSession(SplitSession):
     def _kept(self, length: int) -> int:
         block_size = self._engine.block_size
         return length // block_size * block_size if block_size else 0
-
-
-def _next(state: int, token: int) -> int:
-    return (state * 31 + token + 7) % STATES

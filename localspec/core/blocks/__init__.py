@@ -1,0 +1,1 @@
+"""The decoding of block-diffusion models: blocks of masks that become tokens."""

@@ -1,0 +1,102 @@
+"""How far to draft for a diffusion target, by what passes cost and how many tokens stand."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from localspec.core.types import Step
+
+FRESH = 0.2  # weight of the latest measurement
+PROBE = 24  # steps after which the way not taken is tried again
+HOPEFUL = 0.8  # acceptance before anything was drafted
+
+
+class Pace(Protocol):
+    """Decides how many tokens of a block to draft."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it does not draft at present, None while it does."""
+
+    def depth(self, masks: int) -> int:
+        """Return how many of the next masks to draft, 0 for none."""
+
+    def learn(self, last: Step, depth: int) -> None:
+        """Learn from a step that was asked to draft `depth` tokens."""
+
+
+class FixedPace:
+    """Always drafts up to the same number of tokens."""
+
+    reason = None
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def depth(self, masks: int) -> int:
+        """Return that number, or that of the masks if it is smaller."""
+        return min(self._tokens, masks)
+
+    def learn(self, last: Step, depth: int) -> None:
+        """Learn nothing."""
+
+
+class MeasuredPace:
+    """Drafts as far as it gives the most tokens a second, by measured seconds and acceptance.
+
+    With a share a of accepted tokens, a draft of d tokens gives 1 + a + ... + a^(d - 1) of them: those that
+    stand, and the target's own in place of the first that does not. `stepwise` tells that a draft costs its
+    passes one by one, so that a shorter one is cheaper; others are drafted whole or not at all.
+    """
+
+    def __init__(self, *, stepwise: bool) -> None:
+        self._stepwise = stepwise
+        self._plain: float | None = None  # seconds of a token without a draft
+        self._guess: float | None = None  # seconds of a drafted token
+        self._check: float | None = None  # seconds of the target's pass over a draft
+        self._stands = HOPEFUL
+        self._same = 0  # steps since the other way was taken
+        self._drafts = False
+
+    @property
+    def reason(self) -> str | None:
+        """Why it does not draft at present, None while it does."""
+        measured = self._guess is not None and not self._drafts
+        return "a draft was measured to be slower" if measured else None
+
+    def depth(self, masks: int) -> int:
+        """Return the depth that pays best; each way is tried once first, and again from time to time."""
+        if self._plain is None:
+            return 0
+        best = self._best(masks) if self._guess is not None else masks
+        if self._same >= PROBE:
+            best = 0 if best else masks
+        return best
+
+    def _best(self, masks: int) -> int:
+        assert self._plain is not None
+        assert self._guess is not None
+        assert self._check is not None
+        depths = range(1, masks + 1) if self._stepwise else [masks]
+        rates = {0: 1 / max(self._plain, 1e-9)}
+        for depth in depths:
+            tokens = sum(self._stands**at for at in range(depth))
+            rates[depth] = tokens / max(depth * self._guess + self._check, 1e-9)
+        return max(rates, key=lambda depth: rates[depth])
+
+    def learn(self, last: Step, depth: int) -> None:
+        """Learn the costs and the acceptance of a step."""
+        drafted = bool(last.drafted)
+        self._same = self._same + 1 if drafted == self._drafts else 0
+        self._drafts = drafted
+        if not drafted:
+            self._plain = _mixed(self._plain, last.target_seconds / max(len(last.tokens), 1))
+            return
+        self._guess = _mixed(self._guess, last.draft_seconds / last.drafted)
+        self._check = _mixed(self._check, last.target_seconds)
+        tried = min(last.accepted + 1, last.drafted)
+        self._stands += FRESH * (last.accepted / tried - self._stands)
+
+
+def _mixed(old: float | None, new: float) -> float:
+    return new if old is None else old + FRESH * (new - old)

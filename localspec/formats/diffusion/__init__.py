@@ -1,0 +1,1 @@
+"""Block-diffusion language models: which folders hold one, its shape, its weights and its arithmetic."""
