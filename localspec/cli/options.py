@@ -67,7 +67,7 @@ Temperature = Annotated[
 Sampler = Annotated[
     str | None,
     typer.Option(
-        help="How a diffusion model fills in blocks: see `localspec parts samplers`.",
+        help="How a diffusion model fills in blocks.",
         autocompletion=completion.samplers,
         metavar="SPEC",
         show_default="low_confidence",

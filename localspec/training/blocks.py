@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from localspec.core.blocks.types import Table
+from localspec.core.blocks.types import Places, Table
+from localspec.drafting.build_step import TargetText
 from localspec.formats.diffusion.decoder import BlockDecoder
+from localspec.training.loop import autocast
 
 LEAST = 0.05  # least share of masks in a block: none would teach nothing
 
@@ -53,3 +56,74 @@ def block_loss(decoder: BlockDecoder, tokens: Any, counted: Any, table: Any, gen
     hidden = decoder.run(inputs, positions, table).hidden[:, :length]
     logits = decoder.logits(hidden[masked]).float()
     return torch.nn.functional.cross_entropy(logits, tokens[masked])
+
+
+class BlockLearner:
+    """A block-diffusion model in training on texts of questions and answers; the answers are learned.
+
+    `end` fills up the block that an answer ends in, so that a block may be filled in whole.
+    """
+
+    def __init__(
+        self,
+        decoder: BlockDecoder,
+        held_out: Sequence[TargetText],
+        end: int,
+        *,
+        batch: int = 8,
+        seed: int = 0,
+    ) -> None:
+        self._decoder, self._held_out, self._end = decoder, list(held_out), end
+        self._batch, self._seed = batch, seed
+        self._device = next(iter(decoder.weights.values())).device
+        self._generator = self._generator_of(seed)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters to train by name."""
+        return dict(self._decoder.weights)
+
+    def loss(self, texts: Sequence[TargetText], progress: float) -> Any:
+        """Return the mean cross-entropy of masks in some texts, in nats a token."""
+        del progress
+        return self._loss(texts, self._generator)
+
+    def score(self) -> float:
+        """Return the negative loss on the held-out texts, with the same masks each time."""
+        import torch
+
+        generator, losses = self._generator_of(self._seed + 1), []
+        with torch.no_grad():
+            for at in range(0, len(self._held_out), self._batch):
+                losses.append(self._loss(self._held_out[at : at + self._batch], generator).item())
+        return -sum(losses) / max(len(losses), 1)
+
+    def found(self, score: float, before: float) -> str:
+        """Return what an evaluation found, in words."""
+        return f"{-score:.3f} nats a masked token on held-out texts, {-before:.3f} before"
+
+    def _loss(self, texts: Sequence[TargetText], generator: Any) -> Any:
+        import torch
+
+        tokens, counted = padded(texts, self._end, self._decoder.shape.block)
+        table = torch.from_numpy(two_views(tokens.shape[1], self._decoder.shape.block)).to(self._device)
+        places = (torch.from_numpy(values).to(self._device) for values in (tokens, counted))
+        with autocast(self._device):
+            return block_loss(self._decoder, *places, table, generator)
+
+    def _generator_of(self, seed: int) -> Any:
+        import torch
+
+        return torch.Generator(self._device).manual_seed(seed)
+
+
+def padded(texts: Sequence[TargetText], end: int, block: int) -> tuple[Places, Table]:
+    """Return texts [batch, length] in whole blocks, and which tokens are learned: those of answers."""
+    sizes = [(len(text.prompt), len(text.prompt) + len(text.answer)) for text in texts]
+    length = max(-(-size // block) * block for _, size in sizes)
+    tokens = np.full((len(texts), length), end, np.int64)
+    counted = np.zeros((len(texts), length), bool)
+    for row, (text, (first, last)) in enumerate(zip(texts, sizes, strict=True)):
+        tokens[row, :last] = [*text.prompt, *text.answer]
+        counted[row, first : -(-last // block) * block] = True
+    return tokens, counted

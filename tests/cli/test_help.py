@@ -74,7 +74,7 @@ def test_parts_lists_every_part_with_its_options(localspec: Localspec) -> None:
 
 
 def test_the_engine_for_tests_is_not_offered(localspec: Localspec) -> None:
-    assert plugins.offered("engines") == ("llamacpp", "npu", "openvino", "torch")
+    assert plugins.offered("engines") == ("diffusion", "llamacpp", "npu", "openvino", "torch")
     for arguments in (["parts"], ["chat", "--help"], ["bench", "--help"], ["chat", "x", "--engine", "tor"]):
         ran = localspec.run(*arguments)
         assert "toy" not in ran.out + ran.err

@@ -52,7 +52,7 @@ def drawn(seed: int, *, tested: bool) -> Iterator[Puzzle]:
     """Yield puzzles of both kinds without end; sums are those kept from training, or the others."""
     dice = random.Random(f"{seed} {tested}")
     while True:
-        yield addition(dice, tested=tested) if dice.random() < 0.5 else brackets(dice)
+        yield addition(dice, tested=tested) if dice.random() < 0.6 else brackets(dice)
 
 
 def is_right(prompt: str, answer: str) -> bool:

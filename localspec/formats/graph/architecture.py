@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import BrokenModel, UnsupportedModel, printable
+from localspec.formats.diffusion.config import is_diffusion
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.rope import rope_of
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
@@ -268,6 +269,11 @@ def _scales(source: GgufFile | SafetensorsFolder, keys: Mapping[str, str]) -> di
 
 
 def _supported(family: str, known: Sequence[str], path: str) -> str:
+    if is_diffusion(family):
+        raise UnsupportedModel(
+            f"`{path}` is a diffusion language model, `{printable(family)}`, which no graph computes",
+            "Type `--engine diffusion`, or leave `--engine` out",
+        )
     if family not in known:
         raise UnsupportedModel(
             f"`{path}` is a `{printable(family)}` model, which cannot be imported",
