@@ -96,7 +96,7 @@ class BlockLearner:
         with torch.no_grad():
             for at in range(0, len(self._held_out), self._batch):
                 losses.append(self._loss(self._held_out[at : at + self._batch], generator).item())
-        return -sum(losses) / max(len(losses), 1)
+        return -float(sum(losses)) / max(len(losses), 1)
 
     def found(self, score: float, before: float) -> str:
         """Return what an evaluation found, in words."""
@@ -107,9 +107,9 @@ class BlockLearner:
 
         tokens, counted = padded(texts, self._end, self._decoder.shape.block)
         table = torch.from_numpy(two_views(tokens.shape[1], self._decoder.shape.block)).to(self._device)
-        places = (torch.from_numpy(values).to(self._device) for values in (tokens, counted))
+        ids, learned = (torch.from_numpy(values).to(self._device) for values in (tokens, counted))
         with autocast(self._device):
-            return block_loss(self._decoder, *places, table, generator)
+            return block_loss(self._decoder, ids, learned, table, generator)
 
     def _generator_of(self, seed: int) -> Any:
         import torch
