@@ -172,6 +172,7 @@ def test_a_text_has_a_limit(tmp_path: Path) -> None:
         ("sdar", {"num_hidden_layers": 3}, BrokenModel, "has no tensor"),
         ("sdar", {"num_hidden_layers": 1}, UnsupportedModel, "which its family does not have"),
         ("sdar", {"intermediate_size": 65}, BrokenModel, "has the shape"),
+        ("sdar", {"tie_word_embeddings": True}, UnsupportedModel, "is not the embedding"),
     ],
 )
 def test_a_folder_that_is_not_understood_is_refused(
@@ -191,3 +192,41 @@ def test_a_block_that_it_was_not_trained_for_is_refused(tmp_path: Path) -> None:
         Diffusion(folder, device="cpu", ahead=4)
     both_ways = tiny_diffusion.write(tmp_path / "other", "llada")
     assert Diffusion(both_ways, device="cpu", block=8).shape.block == 8
+
+
+def test_the_layers_are_those_of_transformers_on_real_weights() -> None:
+    """SmolLM2, whose blocks of one token are its causal attention."""
+    import models
+    from localspec.formats.diffusion import config
+    from localspec.formats.diffusion.decoder import BlockDecoder
+    from localspec.formats.huggingface import loading
+
+    model = loading.load(models.smollm2_gguf(), torch.device("cpu"), torch.float32)
+    theirs = model.config
+    shape = config.DiffusionShape(
+        family=config.OWN,
+        layers=theirs.num_hidden_layers,
+        width=theirs.hidden_size,
+        heads=theirs.num_attention_heads,
+        key_heads=theirs.num_key_value_heads,
+        head_width=theirs.head_dim,
+        inner=theirs.intermediate_size,
+        vocab=theirs.vocab_size,
+        context=theirs.max_position_embeddings,
+        epsilon=theirs.rms_norm_eps,
+        base=theirs.rope_theta,
+        query_norm=False,
+        bias=False,
+        tied=True,
+        mask=0,
+        block=1,
+        causal=True,
+        shifted=False,
+    )
+    decoder = BlockDecoder(shape, dict(model.named_parameters()))
+    ids = torch.arange(100, 140)
+    table = torch.from_numpy(visibility.blockwise(range(40), 1))
+    with torch.inference_mode():
+        wanted = model(input_ids=ids[None]).logits[0]
+        found = decoder.logits(decoder.run(decoder.embed(ids), torch.arange(40), table).hidden)
+    assert (found - wanted).abs().max() < 1e-3 * wanted.std()

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import tiny_whisper
+from diffusion import tiny_diffusion
 from fuzz import answers, inputs, torch_pickle
 
 Read = Callable[[Path, bytes], object]  # writes the input into a folder, and reads it
@@ -180,6 +181,16 @@ def read_config(folder: Path, data: bytes) -> None:
         lambda: convert.openvino_facts(folder),
         lambda: of_folder(SafetensorsFolder.open(folder)),
     )
+
+
+def read_diffusion(folder: Path, data: bytes) -> None:
+    """Read the shape of a diffusion model, and check its tensors."""
+    from localspec.formats.diffusion import config, weights
+
+    families = [family for family in tiny_diffusion.CONFIGS if family.encode() in data.lower()]
+    tiny_diffusion.write(folder, next(iter(families), "sdar"))
+    file_of(folder, "config.json", data)
+    each_by_itself(lambda: weights.check(folder, config.read(folder)))
 
 
 def read_generation(folder: Path, data: bytes) -> None:
@@ -493,6 +504,7 @@ TARGETS: dict[str, Target] = {
     "safetensors-header": Target(read_header, header_of),
     "index": Target(read_index, texts(inputs.INDEX)),
     "config": Target(read_config, texts(*CONFIGS)),
+    "diffusion": Target(read_diffusion, texts(*map(tiny_diffusion.config_of, tiny_diffusion.CONFIGS))),
     "generation": Target(read_generation, texts(inputs.GENERATION)),
     "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG, inputs.ADDING)),
     "special-tokens": Target(read_special_map, texts(inputs.SPECIAL_MAP)),

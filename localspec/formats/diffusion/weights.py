@@ -9,6 +9,7 @@ from typing import Any
 from localspec.errors import BrokenModel, UnsupportedModel, printable
 from localspec.formats.diffusion.config import OTHER, DiffusionShape
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.formats.hyperparameters.tensors import another_head, head_is_embedding
 
 ROTARY = "inv_freq"  # rotary frequencies, which are computed
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
@@ -84,6 +85,8 @@ def check(path: Path, shape: DiffusionShape) -> None:
             )
     if missing := sorted(needed.keys() - folder.tensors.keys()):
         raise BrokenModel(f"`{path}` has no tensor `{missing[0]}`", "Download it again")
+    if shape.tied and HEAD in folder.tensors and not head_is_embedding(folder):
+        raise another_head(folder)
 
 
 def tensors(path: Path, shape: DiffusionShape, device: Any, dtype: Any) -> Iterator[tuple[str, Any]]:

@@ -23,13 +23,17 @@ import puzzles  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 from localspec import plugins  # noqa: E402
-from localspec.core.blocks.decode import decode_blocks  # noqa: E402
+from localspec.core.blocks.decode import Drafting, decode_blocks  # noqa: E402
+from localspec.core.blocks.pace import FixedPace  # noqa: E402
+from localspec.core.contracts import DraftModel  # noqa: E402
 from localspec.core.cursor import Cursor  # noqa: E402
 from localspec.core.sampler import Sampler, Sampling  # noqa: E402
 from localspec.core.stop import OutputProcessor  # noqa: E402
+from localspec.core.types import Step  # noqa: E402
 from localspec.engines.diffusion import Diffusion  # noqa: E402
 
 MODEL = ROOT / "tests" / "data" / "diffusion" / "toy"
+DRAFT = MODEL.parent / "draft"
 PAGE, PLOT = ROOT / "docs" / "diffusion.md", ROOT / "docs" / "plots" / "diffusion.svg"
 SEEDS = range(10)
 FAMILIES = {  # by the line of the plot
@@ -46,6 +50,16 @@ FAMILIES = {  # by the line of the plot
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#17becf", "#9467bd", "#7f7f7f", "#8c564b", "#e377c2")
 
 
+DRAFTS = [  # the target's sampler, and the options of its draft, None for none
+    ("left_to_right", None),
+    ("left_to_right", ""),
+    ("left_to_right", ",copies=two"),
+    ("low_confidence", None),
+    ("low_confidence", ",order=confidence"),
+    ("low_confidence", ",order=confidence,copies=two"),
+]
+
+
 class Result(NamedTuple):
     """The means over the seeds: right answers in percent and their standard error, and passes an answer."""
 
@@ -56,6 +70,7 @@ class Result(NamedTuple):
     passes: float
     sums: float
     brackets: float
+    accepted: float = 0.0  # share of the guesses, in percent
 
 
 class Characters:
@@ -71,26 +86,57 @@ class Characters:
         return ""
 
 
-def measured(family: str, spec: str, engine: Diffusion, tokenizer: Tokenizer, count: int) -> Result:
-    """Return the results of a sampler on `count` puzzles of each seed."""
-    sampler, target = plugins.parse("samplers", spec).make(), Cursor(engine.session())
-    shares, passes, kinds = [], [], {True: [], False: []}
+class Solver:
+    """The toy, with a sampler and perhaps its draft."""
+
+    def __init__(self, engine: Diffusion, tokenizer: Tokenizer, spec: str, draft: str | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._target = Cursor(engine.session())
+        self._sampler = plugins.parse("samplers", spec).make()
+        self._drafting = None
+        if draft is not None:
+            part = plugins.parse("drafters", f"diffusion:name=draft{draft}")
+            small = DraftModel(Diffusion(DRAFT, device="cpu"))
+            self._drafting = Drafting(part.make(self._target, small), FixedPace(8))
+
+    def solve(self, prompt: str) -> tuple[bool, list[Step]]:
+        """Return whether the answer to a puzzle is right, and its steps."""
+        tokens = self._tokenizer.encode(prompt).ids
+        stops = [self._tokenizer.token_to_id(puzzles.END)]
+        output = OutputProcessor(Characters(self._tokenizer), stop_tokens=stops, max_new_tokens=24)
+        drawn = Sampler(Sampling(), answer_from=len(tokens))
+        steps = list(decode_blocks(tokens, self._target, self._sampler, drawn, output, self._drafting))
+        return puzzles.is_right(prompt, "".join(step.text for step in steps)), steps
+
+
+def measured(family: str, spec: str, solver: Solver, count: int) -> Result:
+    """Return the results of a solver on `count` puzzles of each seed."""
+    shares, steps, kinds = [], list[Step](), {True: [], False: []}
     for seed in SEEDS:
         right = []
         for puzzle in islice(puzzles.drawn(1000 + seed, tested=True), count):
-            prompt = tokenizer.encode(puzzle.prompt).ids
-            stops = [tokenizer.token_to_id(puzzles.END)]
-            output = OutputProcessor(Characters(tokenizer), stop_tokens=stops, max_new_tokens=24)
-            drawn = Sampler(Sampling(), answer_from=len(prompt))
-            steps = list(decode_blocks(prompt, target, sampler, drawn, output))
-            text = "".join(step.text for step in steps)
-            right.append(puzzles.is_right(puzzle.prompt, text))
-            kinds[puzzle.prompt.endswith("=")].append(right[-1])
-            passes.append(sum(step.passes for step in steps))
+            solved, taken = solver.solve(puzzle.prompt)
+            right.append(solved)
+            kinds[puzzle.prompt.endswith("=")].append(solved)
+            steps += taken
         shares.append(100 * statistics.mean(right))
     error = statistics.stdev(shares) / math.sqrt(len(shares))
     by_kind = [100 * statistics.mean(kinds[kind]) for kind in (True, False)]
-    return Result(family, spec, statistics.mean(shares), error, statistics.mean(passes), *by_kind)
+    passes = sum(step.passes for step in steps) / (count * len(SEEDS))
+    accepted = 100 * sum(step.accepted for step in steps) / max(sum(step.drafted for step in steps), 1)
+    return Result(family, spec, statistics.mean(shares), error, passes, *by_kind, accepted)
+
+
+def draft_table(results: list[tuple[str | None, Result]]) -> str:
+    """Return the results with drafts as a Markdown table."""
+    lines = ["| sampler | draft | accepted, % | passes of the target | right, % |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for draft, each in results:
+        shown = "none" if draft is None else f"`diffusion:name=draft{draft}`"
+        accepted = "" if draft is None else f"{each.accepted:.0f}"
+        right = f"{each.right:.1f} ± {each.error:.1f}"
+        lines.append(f"| `{each.spec}` | {shown} | {accepted} | {each.passes:.1f} | {right} |")
+    return "\n".join(lines)
 
 
 def table(results: list[Result]) -> str:
@@ -151,15 +197,26 @@ def main() -> None:
     results = []
     for family, specs in FAMILIES.items():
         for spec in specs:
-            results.append(measured(family, spec, engine, tokenizer, given.puzzles))
+            results.append(measured(family, spec, Solver(engine, tokenizer, spec), given.puzzles))
             print(results[-1], flush=True)
-    print(table(results))
+    drafted = []
+    for spec, draft in DRAFTS:
+        solver = Solver(engine, tokenizer, spec, draft)
+        drafted.append((draft, measured(spec, spec, solver, given.puzzles)))
+    print(table(results), draft_table(drafted), sep="\n\n")
     if given.write:
         PLOT.parent.mkdir(exist_ok=True)
         PLOT.write_text(plot(results), "utf-8")
-        text = PAGE.read_text("utf-8")
-        place = re.compile(r"(<!-- samplers -->\n).*?(\n<!-- end -->)", re.S)
-        PAGE.write_text(place.sub(lambda found: found[1] + table(results) + found[2], text), "utf-8")
+        written(samplers=table(results), drafts=draft_table(drafted))
+
+
+def written(**tables: str) -> None:
+    """Write tables into the page, each at its place."""
+    text = PAGE.read_text("utf-8")
+    for name, table in tables.items():
+        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.S)
+        text = place.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+    PAGE.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
