@@ -32,7 +32,9 @@ def check_engine(model: StoredModel, engine: Spec) -> None:
             f"Type `--engine {DIFFUSION}`, or leave `--engine` out",
         )
     raise UnsupportedModel(
-        f"`{engine.name}` runs diffusion language models, and `{model.name}` is none", "Leave `--engine` out"
+        f"`{engine.name}` runs diffusion language models ({', '.join(config.FAMILIES)}), and `{model.name}` is "
+        f"a `{model.manifest.architecture}`",
+        "Leave `--engine` out",
     )
 
 

@@ -162,7 +162,8 @@ def test_a_text_has_a_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "changed", "error", "message"),
     [
-        ("sdar", {"model_type": "qwen3"}, UnsupportedModel, "no diffusion language model"),
+        ("sdar", {"model_type": "qwen3"}, UnsupportedModel, "is a `qwen3` model, and none of sdar"),
+        ("sdar", {"model_type": "sdar_moe"}, UnsupportedModel, "is a `sdar_moe` model"),
         ("sdar", {"block_size": 0}, BrokenModel, "`block_size`"),
         ("sdar", {"mask_token_id": 40}, BrokenModel, "`mask_token_id`"),
         ("block_llama", {"mask_token_id": None}, BrokenModel, "has no `mask_token_id`"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ class Canvas:
     """One block after a text: tokens that are given, tokens that were revealed, and masks.
 
     `tokens` [length] hold the session's mask where no token is known. The first `given` of them belong to the
-    text already. `passes` counts the passes of the model, `seconds` their time. `revealed_by` [length] is the
+    text already. `passes` counts the passes of the model. `revealed_by` [length] is the
     pass that revealed each token, 0 for given ones and masks. `laws` are the distributions from which sampled
     tokens were drawn, and `confidence` is that of candidates that were revealed, by place.
 
@@ -48,7 +47,6 @@ class Canvas:
         self.most: int | None = None  # tokens that may be written, those of an autoregressive target
         self.vocab = 0  # width of the logits, once a pass has told it
         self.passes = 0
-        self.seconds = 0.0
         self._before = before
         self._judged: dict[int, Distribution] = {}
         self._masked = set(range(len(given), length))  # a given token may be the mask itself
@@ -74,11 +72,9 @@ class Canvas:
 
     def read(self, block: Block, *, attention: bool = False) -> BlockPass:
         """Return the pass over a block of the caller's after the text; raises what the engine raises."""
-        started = perf_counter()
         found = self.session.denoise(block, attention=attention)
         self.vocab = found.logits.shape[1]
         self.passes += 1
-        self.seconds += perf_counter() - started
         return found
 
     def candidates(self, *, attention: bool = False) -> Candidates:
@@ -86,11 +82,9 @@ class Canvas:
         found = self.read(Block(self.tokens, self.positions), attention=attention)
         return self.judged(found, self.masked)
 
-    def judged(
-        self, found: BlockPass, places: Sequence[int], rows: Sequence[int] | None = None
-    ) -> Candidates:
-        """Return the candidates for `places` by the `rows` of a pass, those of the places if None."""
-        logits = self.writable(found.logits[list(places if rows is None else rows)])
+    def judged(self, found: BlockPass, places: Sequence[int]) -> Candidates:
+        """Return the candidates for `places` of the block by a pass over it."""
+        logits = self.writable(found.logits[list(places)])
         known = self._known()
         tokens = [self._chosen(row, known, place) for row, place in zip(logits, places, strict=True)]
         probs = softmax(logits)
@@ -111,8 +105,7 @@ class Canvas:
 
     def law(self, row: Row) -> Distribution:
         """Return the distribution of the sampler for logits `row` [vocab] at the present tokens."""
-        known = self._known()
-        return self.sampler.distribution(row, known)
+        return self.sampler.distribution(row, self._known())
 
     def _known(self) -> list[int]:
         """Return the text and the tokens of the block that are known, in order."""

@@ -64,7 +64,7 @@ class BlockDrafter(Drafter):
     def draft(self, canvas: Canvas, depth: int) -> Canvas:
         """Return a copy of a canvas of the target in which the draft model revealed up to `depth` masks.
 
-        The passes and seconds of the copy are the draft model's.
+        The passes of the copy are the draft model's.
         """
 
     @classmethod

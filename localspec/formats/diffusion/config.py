@@ -111,7 +111,7 @@ def read(path: Path) -> DiffusionShape:
     name = folder.architecture.lower()
     if name not in FAMILIES:
         raise UnsupportedModel(
-            f"`{path}` is a `{printable(folder.architecture)}` model, and no diffusion language model",
+            f"`{path}` is a `{printable(folder.architecture)}` model, and none of {', '.join(FAMILIES)}",
             "Run it with another engine: `localspec parts engines`",
         )
     family = FAMILIES[name]
