@@ -32,8 +32,8 @@ def check_engine(model: StoredModel, engine: Spec) -> None:
             f"Type `--engine {DIFFUSION}`, or leave `--engine` out",
         )
     raise UnsupportedModel(
-        f"`{engine.name}` runs diffusion language models ({', '.join(config.FAMILIES)}), and `{model.name}` is "
-        f"a `{model.manifest.architecture}`",
+        f"`{engine.name}` runs diffusion language models ({', '.join(config.FAMILIES)}), and "
+        f"`{model.name}` is a `{model.manifest.architecture}`",
         "Leave `--engine` out",
     )
 
