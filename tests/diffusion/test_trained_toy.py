@@ -76,7 +76,7 @@ def outcome(sampler: str, draft: str = "") -> Outcome:
 def test_one_token_a_pass_solves_the_puzzles() -> None:
     found = outcome("low_confidence")
     assert found.brackets > 0.95
-    assert found.sums > 0.5
+    assert found.sums > 0.95
 
 
 def test_more_tokens_a_pass_cost_fewer_passes_and_err_more() -> None:
@@ -105,14 +105,14 @@ def test_samplers_that_wait_for_confidence_save_passes_and_err_little(sampler: s
     found, slow = outcome(sampler), outcome("low_confidence")
     assert found.passes < 0.75 * slow.passes
     assert found.brackets > slow.brackets - 0.15
-    assert found.sums > slow.sums - 0.15
+    assert found.sums > slow.sums - 0.05
 
 
 def test_a_draft_saves_passes_and_leaves_the_texts_as_they_are() -> None:
     plain, drafted = outcome("left_to_right"), outcome("left_to_right", draft=",order=left")
     assert drafted.texts == plain.texts
-    assert drafted.accepted > drafted.drafted / 2
-    assert drafted.passes < plain.passes / 2
+    assert drafted.accepted > drafted.drafted / 4
+    assert drafted.passes < 0.75 * plain.passes
 
 
 def test_puzzles_are_checked_exactly() -> None:

@@ -1,6 +1,6 @@
 """Measure the samplers on the toy's puzzles, and write the table and the plot of docs/diffusion.md.
 
-    python tests/perf/training/diffusion_samplers.py [--puzzles 100] [--write]
+    python tests/perf/training/diffusion_samplers.py [--puzzles 60] [--write]
 
 Each seed draws puzzles of its own; the sums among them are held out from the training. Answers are greedy.
 """
@@ -190,7 +190,7 @@ def plot(results: list[Result]) -> str:
 def main() -> None:
     """Measure and print, or write into the docs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--puzzles", type=int, default=100, help="of each seed")
+    parser.add_argument("--puzzles", type=int, default=60, help="of each seed")
     parser.add_argument("--write", action="store_true", help="write the table and the plot into the docs")
     given = parser.parse_args()
     engine, tokenizer = Diffusion(MODEL, device="cpu"), Tokenizer.from_file(str(MODEL / "tokenizer.json"))
