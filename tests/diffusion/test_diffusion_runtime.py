@@ -97,10 +97,10 @@ def test_a_draft_that_changes_the_text_says_so(library: Library, toy: str, small
 
 
 def test_a_diffusion_draft_leaves_an_autoregressive_target_as_it_is(
-    library: Library, tmp_path: Path, toy: str, monkeypatch: pytest.MonkeyPatch
+    library: Library, tmp_path: Path, toy: str
 ) -> None:
     """It is a drafter like any other there."""
-    target = tiny_target(tmp_path)
+    target = tiny_target(tmp_path, toy)
     plain = loaded(library, str(target), engine="torch:device=cpu", draft="off")
     drafted = loaded(
         library,
@@ -120,16 +120,14 @@ def test_a_diffusion_draft_leaves_an_autoregressive_target_as_it_is(
         assert answers[1][0].stats.drafted
 
 
-def tiny_target(folder: Path) -> Path:
+def tiny_target(folder: Path, toy: str) -> Path:
     """Write a random Llama with the toy's tokenizer."""
-    from conftest import DATA  # type: ignore[attr-defined]
-
     folder = folder / "target"
     folder.mkdir()
     model = tiny.make("llama", tied=True)
     model.values["token_embd.weight"] = model.values["token_embd.weight"][: len(puzzles.ALPHABET)]
     tiny.write_folder(model, folder, vocab_size=len(puzzles.ALPHABET))
-    (folder / "tokenizer.json").write_bytes((DATA / "toy" / "tokenizer.json").read_bytes())
+    (folder / "tokenizer.json").write_bytes((Path(toy) / "tokenizer.json").read_bytes())
     return folder
 
 
@@ -152,7 +150,7 @@ def test_an_engine_that_does_not_run_it_is_refused(library: Library, tmp_path: P
         with pytest.raises(UnsupportedModel, match="is a diffusion language model") as caught:
             loaded(library, toy, engine=engine)
         assert "`--engine diffusion`" in str(caught.value.hint)
-    other = str(tiny_target(tmp_path))
+    other = str(tiny_target(tmp_path, toy))
     with pytest.raises(UnsupportedModel, match="runs diffusion language models"):
         loaded(library, other, engine="diffusion")
     with pytest.raises(BadValue, match="`--sampler` is for diffusion language models"):
