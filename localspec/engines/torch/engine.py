@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, Session, SharedPasses
+from localspec.engines.torch.decoder import loading
+from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
 from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.reduced import TorchReducibleSession
@@ -21,7 +23,7 @@ from localspec.engines.torch.sessions import (
     TorchTreeSession,
 )
 from localspec.engines.torch.shared import TorchSharedPasses
-from localspec.errors import UnsupportedModel, one_of
+from localspec.errors import ModelError, UnsupportedModel, one_of
 from localspec.formats.graph import layer_split
 from localspec.formats.heads import layout
 from localspec.formats.huggingface import early_exit
@@ -29,13 +31,17 @@ from localspec.formats.huggingface.loading import check_extra
 from localspec.formats.model_file import count_parameters
 from localspec.plugins import Option
 
+DECODERS = ("auto", "own", "transformers")
+
 
 class Torch(TorchModel, Engine):
     """Runs a transformers causal model with PyTorch; engines on one file share its weights.
 
     A GGUF file runs with the values that its tensors stand for, without their compression. `auto` takes CUDA,
     else Gaudi, else Apple's GPU, else the CPU, and computes in float32 on a CPU, in bfloat16 or float16
-    elsewhere. Gaudi has passes of a few fixed shapes; that path was not run on hardware.
+    elsewhere. On CUDA the families that become OpenVINO graphs run in a decoder of our own, whose passes over
+    a few tokens are recorded; other families, an `exit` and `skip` run in transformers' modules over the same
+    weights. Gaudi has passes of a few fixed shapes. The recordings and Gaudi were not run on hardware.
     """
 
     forms = ("safetensors", "gguf")
@@ -53,9 +59,11 @@ class Torch(TorchModel, Engine):
         skip: Annotated[bool, Option("let smaller passes leave out sub-blocks")] = False,
         taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
         target: Annotated[str, Option("the files of a head's target, whose embedding it reads")] = "",
+        decoder: Annotated[str, Option("code that runs the layers", choices=DECODERS)] = "auto",
     ) -> None:
         del cache
         one_of(exit=exit, hidden=hidden, skip=skip, taps=taps)
+        one_of(decoder=decoder == "own", exit=exit, skip=skip)
         check_extra()
         if exit:
             layer_split.check(model, exit)
@@ -67,6 +75,7 @@ class Torch(TorchModel, Engine):
             self.vocab, self.context = len(self.head.tokens), self.head.torch.shape.context
             return
         self._check()
+        self.own = None if exit or skip else self._own(decoder)
         self.parts = self._in_parts(exit) if exit else None
         self.hidden, self.skip = hidden, skip
         if (hidden or skip or taps) and (self.recurrent or self.static):
@@ -88,6 +97,9 @@ class Torch(TorchModel, Engine):
         """Return a new, empty session with a cache of its own."""
         if self.head:
             return TorchHeadSession(self, self.head)
+        if self.own:
+            sessions = (OwnTappedSession, self.taps), (OwnHiddenSession, self.hidden), (OwnSession, True)
+            return next(made for made, wanted in sessions if wanted)(self.own)
         if self.parts:
             return TorchSplitSession(self, self.parts)
         if self.taps:
@@ -119,6 +131,21 @@ class Torch(TorchModel, Engine):
         if not target:
             raise UnsupportedModel(f"`{model}` is a head, which drafts for its target", "See `--draft head`")
         return Path(target)
+
+    def _own(self, decoder: str) -> OwnDecoder | None:
+        """Return a decoder of our own, None to run transformers' modules.
+
+        On a CPU both are equally fast. Raises UnsupportedModel if ours is asked for and knows no such model.
+        """
+        if decoder == "transformers" or (decoder == "auto" and self.place.type != "cuda"):
+            return None
+        try:
+            found = loading.of_model(self.model, self.path, self.context)
+        except ModelError:
+            if decoder == "auto":
+                return None
+            raise
+        return OwnDecoder(found, self.context, self.taps)
 
     def _check(self) -> None:
         chunked = "chunked_attention" in (getattr(self.config, "layer_types", None) or ())

@@ -1,0 +1,171 @@
+"""The arithmetic of a decoder in torch: hidden states and logits of new tokens after those in buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.engines.torch.decoder.weights import Layer, Tensor, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a pass's tokens [tokens] are: their `positions` in the text, and their `slots` in the buffers.
+
+    They see the first `end` slots, as far as the boolean `mask` [tokens, end] says. Without a mask they are
+    the last of `end` tokens in order.
+    """
+
+    positions: Tensor
+    slots: Tensor
+    end: int
+    mask: Tensor | None = None
+
+
+class Decoder:
+    """Runs passes of a decoder over buffers of keys and values [layers, key_heads, room, head_width]."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights, self.shape = weights, weights.shape
+
+    def states(
+        self, ids: Tensor, places: Places, keys: Tensor, values: Tensor, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Read tokens into their slots; return the last hidden states [tokens, width], normed, and taps.
+
+        Those are the states after the layers `taps`, from 1 on, side by side: [tokens, taps * width].
+        """
+        import torch
+
+        shape = self.shape
+        x = _scaled(self.weights.table.lookup(ids), shape.embedding_scale)
+        turns = self._turns(places.positions, x.dtype)
+        mask = None if places.mask is None else places.mask.repeat(shape.heads // shape.key_heads, 1)
+        tapped = []
+        for at, layer in enumerate(self.weights.layers):
+            heads = self._heads(
+                self._before(x, layer.norms[0]), layer, None if at in shape.unrotated else turns
+            )
+            mixed = self._attend(heads, places, mask, keys[at], values[at])
+            x = self._added(x, layer.output.product(mixed), layer.norms[0])
+            gate, up = layer.gates.product(self._before(x, layer.norms[1])).chunk(2, -1)
+            fed = layer.down.product(torch.nn.functional.silu(gate) * up)
+            x = self._added(x, fed, layer.norms[1])
+            if at + 1 in taps:
+                tapped.append(x)
+        return self._norm(x, self.weights.norm), torch.cat(tapped, -1) if tapped else None
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits [rows, vocab] of last hidden states [rows, width]."""
+        return _scaled(self.weights.head.product(states), self.shape.logit_scale)
+
+    def _turns(self, positions: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+        """Return cosines and signed sines [tokens, 1, rotated width] of the positions.
+
+        A half turned against the other one is `x.roll(half)`, whose first half takes the minus sign.
+        """
+        import torch
+
+        angles = positions[:, None, None].float() * self.weights.rates
+        cosine, sine = (_scaled(part, self.shape.rope_scale) for part in (angles.cos(), angles.sin()))
+        return torch.cat([cosine, cosine], -1).to(dtype), torch.cat([-sine, sine], -1).to(dtype)
+
+    def _heads(
+        self, x: Tensor, layer: Layer, turns: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values [tokens, heads, head_width], normed and rotated."""
+        shape = self.shape
+        parts = (shape.heads, shape.key_heads, shape.key_heads)
+        joined = layer.qkv.product(x)
+        queries, keys, values = (
+            part.unflatten(-1, (-1, shape.head_width))
+            for part in joined.split([count * shape.head_width for count in parts], -1)
+        )
+        if layer.head_norms:
+            queries, keys = (
+                self._head_norm(part, weight)
+                for part, weight in zip((queries, keys), layer.head_norms, strict=True)
+            )
+        if turns:
+            queries, keys = _rotated(queries, *turns), _rotated(keys, *turns)
+        return queries, keys, values
+
+    def _head_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return x [tokens, heads, head_width] with each head normed, or with all heads together."""
+        return (
+            self._norm(x.flatten(1), weight).view_as(x) if self.shape.norms_after else self._norm(x, weight)
+        )
+
+    def _attend(
+        self,
+        heads: tuple[Tensor, Tensor, Tensor],
+        places: Places,
+        mask: Tensor | None,
+        kept_keys: Tensor,
+        kept_values: Tensor,
+    ) -> Tensor:
+        """Keep new keys and values; return attention [tokens, heads * head_width] of the queries to all.
+
+        `mask` [heads of a key * tokens, end] is that of the pass, once for each head that shares a key: these
+        heads are rows of one product, so that no key is repeated.
+        """
+        import torch
+
+        attention = torch.nn.functional.scaled_dot_product_attention
+        queries, keys, values = (part.transpose(0, 1) for part in heads)
+        for kept, new in ((kept_keys, keys), (kept_values, values)):
+            kept.index_copy_(1, places.slots, new)
+        count, shape = queries.shape[1], self.shape
+        scale = {"scale": shape.attention_scale}
+        if mask is None and places.end == count:
+            found = attention(
+                queries[None], keys[None], values[None], is_causal=True, enable_gqa=True, **scale
+            )
+        else:
+            seen = (kept[None, :, : places.end] for kept in (kept_keys, kept_values))
+            if mask is None:
+                found = attention(
+                    queries[None], *seen, attn_mask=_last(count, places.end), enable_gqa=True, **scale
+                )
+            else:
+                rows = queries.reshape(1, shape.key_heads, -1, shape.head_width)
+                found = attention(rows, *seen, attn_mask=mask, **scale).view(1, *queries.shape)
+        return found[0].transpose(0, 1).flatten(1)
+
+    def _before(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return what a sub-block reads: x, normed unless its norm follows it."""
+        return x if self.shape.norms_after else self._norm(x, weight)
+
+    def _added(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """Return x and what a sub-block adds."""
+        if self.shape.norms_after:
+            y = self._norm(y, weight)
+        return x + _scaled(y, self.shape.residual_scale)
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
+        import torch
+
+        return torch.nn.functional.rms_norm(x, weight.shape, weight, self.shape.epsilon)
+
+
+def _last(count: int, end: int) -> Any:
+    """Return the mask of the last `count` of `end` tokens in order, which flash attention knows."""
+    from torch.nn.attention.bias import causal_lower_right
+
+    return causal_lower_right(count, end)
+
+
+def _scaled(x: Tensor, scale: float) -> Tensor:
+    return x if scale == 1 else x * scale
+
+
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Return x [tokens, heads, head_width] with its first columns turned, first half against second half."""
+    import torch
+
+    width = cosine.shape[-1]
+    turned = x if width == x.shape[-1] else x[..., :width]
+    turned = torch.addcmul(turned * cosine, turned.roll(width // 2, -1), sine)
+    return turned if width == x.shape[-1] else torch.cat([turned, x[..., width:]], -1)

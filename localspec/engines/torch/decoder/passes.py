@@ -1,0 +1,179 @@
+"""Passes of a decoder over a few tokens in fixed shapes, which a CUDA card records once and replays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from localspec.core.sessions import Tree
+from localspec.core.types import Tokens
+from localspec.engines.torch import kv_cache
+from localspec.engines.torch.decoder.forward import Decoder, Places
+from localspec.engines.torch.decoder.weights import Tensor
+
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # tokens of a recorded pass
+WIDEST = WIDTHS[-1]
+FIRST_END = 128  # slots that the shortest texts attend to; doubled for longer ones
+WARM_UPS = 2  # passes before a recording, in which libraries allocate and choose their kernels
+RECORDING = threading.Lock()  # a card records one graph at a time
+
+Replay = Callable[[], Any]
+
+
+class Found(NamedTuple):
+    """What a pass found: last hidden states [tokens, width], and those after the tapped layers."""
+
+    states: Tensor
+    tapped: Tensor | None
+
+
+class Buffers:
+    """Keys and values [layers, key_heads, room, head_width] of one text, which double when full."""
+
+    def __init__(self, decoder: Decoder, most: int) -> None:
+        self._decoder, self._most = decoder, most
+        self.room = 0
+        self.keys: Any = None
+        self.values: Any = None
+
+    def hold(self, needed: int, length: int) -> bool:
+        """Make room for `needed` tokens, keeping the first `length`; return whether the buffers moved."""
+        if needed <= self.room:
+            return False
+        self.room = kv_cache.grown(self.room, needed, self._most)
+        self.keys, self.values = self._larger(self.keys, length), self._larger(self.values, length)
+        return True
+
+    def _larger(self, old: Any, length: int) -> Any:
+        shape = self._decoder.shape
+        like = self._decoder.weights.norm
+        new = like.new_zeros((shape.layers, shape.key_heads, self.room, shape.head_width))
+        if length:
+            new[:, :, :length] = old[:, :, :length]
+        return new
+
+
+class Passes:
+    """Passes of one text.
+
+    A pass over up to WIDEST tokens is padded to one of WIDTHS, and attends to the first power of two of slots
+    that holds the text: its keys end there, not where the buffers do. The keys of the padding lie behind the
+    text, and the next pass overwrites them. Longer passes have the shape of their tokens.
+    """
+
+    def __init__(self, decoder: Decoder, context: int, pool: Any, taps: Sequence[int] = ()) -> None:
+        import torch
+
+        self._torch, self._decoder, self._taps, self._pool = torch, decoder, tuple(taps), pool
+        self._context = context
+        self.buffers = Buffers(decoder, context + WIDEST)
+        like = decoder.weights.norm
+        self._place = like.device
+        self._card = self._place.type == "cuda"
+        self._given, self._inputs = self._pair(3 * WIDEST + WIDEST * WIDEST + 1)
+        self._sent = torch.cuda.Event() if self._card else None
+        # at one address for all recordings
+        self.logits = torch.zeros((WIDEST, decoder.weights.head.rows), device=self._place)
+        columns = [len(like), len(like) * len(self._taps)]
+        self._found = [like.new_zeros((WIDEST, count)) for count in columns if count]
+        self._recorded: dict[tuple[int, int], Replay] = {}
+
+    def _pair(self, size: int) -> tuple[Any, Any]:
+        """Return numbers of the main memory and the card's copy of them; on a CPU they are the same."""
+        given = self._torch.zeros(size, dtype=self._torch.long, pin_memory=self._card)
+        return given, self._torch.zeros_like(given, device=self._place) if self._card else given
+
+    def short(self, tokens: Tokens, tree: Tree, at: int) -> Found:
+        """Read up to WIDEST tokens in the shape of `tree` behind `at` tokens; `logits` has their rows."""
+        count = len(tokens)
+        width = next(width for width in WIDTHS if width >= count)
+        end = bucket(at + width)
+        if self.buffers.hold(min(end, self._context + WIDEST), at):
+            self._recorded.clear()
+        end = min(end, self.buffers.room)
+        self._give(tokens, tree, at, width)
+        if (width, end) not in self._recorded:
+            self._recorded[width, end] = self._ready(width, end)
+        self._recorded[width, end]()
+        states, *tapped = (part[:count] for part in self._found)
+        return Found(states, tapped[0] if tapped else None)
+
+    def long(self, tokens: Tokens, tree: Tree, at: int) -> Found:
+        """Read any number of tokens in the shape of `tree` behind `at` tokens, in a pass of its own shape."""
+        torch, total = self._torch, at + len(tokens)
+        if self.buffers.hold(total, at):
+            self._recorded.clear()
+        slots = torch.arange(at, total, device=self._place)
+        positions, mask = slots, None
+        if tree.parents:
+            positions = torch.from_numpy(tree.positions()).to(self._place)
+            sees = torch.from_numpy(tree.sees()).to(self._place)
+            mask = torch.cat([sees.new_ones(len(tokens), at), sees], -1)
+        ids = torch.tensor(tokens, device=self._place)
+        places = Places(positions, slots, total, mask)
+        return Found(*self._decoder.states(ids, places, self.buffers.keys, self.buffers.values, self._taps))
+
+    def rows(self, states: Tensor) -> Tensor:
+        """Return the logits [rows, vocab] of hidden states."""
+        return self._decoder.logits(states)
+
+    def _give(self, tokens: Tokens, tree: Tree, at: int, width: int) -> None:
+        """Write a pass's inputs where its recording reads them."""
+        if self._sent:
+            self._sent.synchronize()  # the copy of the last ones may still be under way
+        given, count = self._given.numpy(), len(tokens)
+        ids, positions, slots = given[: 3 * WIDEST].reshape(3, WIDEST)
+        ids[:count], ids[count:width] = tokens, 0
+        slots[:width] = np.arange(at, at + width)
+        positions[:width] = np.minimum(slots[:width], self._context - 1)
+        positions[:count] = tree.positions()
+        sees = given[3 * WIDEST : -1].reshape(WIDEST, WIDEST)
+        sees[:width, :width] = np.tri(width)
+        if tree.parents:
+            sees[:count, :count] = tree.sees()
+        given[-1] = at
+        if self._sent:
+            self._inputs.copy_(self._given, non_blocking=True)
+            self._sent.record()
+
+    def _pass(self, width: int, end: int) -> None:
+        """Run a pass over the inputs, which alone change between its repetitions."""
+        torch, inputs = self._torch, self._inputs
+        ids, positions, slots = (part[:width] for part in inputs[: 3 * WIDEST].split(WIDEST))
+        sees = inputs[3 * WIDEST : -1].view(WIDEST, WIDEST)[:width, :width] != 0
+        mask = (torch.arange(end, device=self._place) < inputs[-1]).repeat(width, 1)
+        mask.index_copy_(1, slots, sees)
+        places = Places(positions, slots, end, mask)
+        found = self._decoder.states(ids, places, self.buffers.keys, self.buffers.values, self._taps)
+        self.logits[:width] = self._decoder.logits(found[0])
+        for kept, new in zip(self._found, found, strict=False):
+            kept[:width] = new
+
+    def _ready(self, width: int, end: int) -> Replay:
+        """Return a pass of that shape, recorded if a card runs it."""
+        if not self._card:
+            return lambda: self._pass(width, end)
+        torch = self._torch
+        with RECORDING, torch.cuda.device(self._place):
+            side, current = torch.cuda.Stream(), torch.cuda.current_stream()
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UPS):
+                    self._pass(width, end)
+                graph = torch.cuda.CUDAGraph()
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    self._pass(width, end)
+                finally:
+                    graph.capture_end()
+            current.wait_stream(side)
+        replay: Replay = graph.replay
+        return replay
+
+
+def bucket(total: int) -> int:
+    """Return the slots that a pass attends to whose last token is the `total`th."""
+    return max(FIRST_END, 1 << (total - 1).bit_length())

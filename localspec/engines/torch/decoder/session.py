@@ -1,0 +1,135 @@
+"""Texts in a decoder of our own, over buffers that stay when a text ends."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from localspec.core.contracts import HiddenStates, LayerStates, TreeSession
+from localspec.core.sessions import HiddenStateBuffer, Tree
+from localspec.core.types import Branch, Logits, Tokens
+from localspec.engines.torch.decoder.forward import Decoder
+from localspec.engines.torch.decoder.passes import WIDEST, Found, Passes
+from localspec.engines.torch.sessions import ToNumpy
+from localspec.errors import BadValue, ContextFull
+from localspec.formats.huggingface.torch_devices import memory_errors
+
+CARD_CHUNK = 2048  # tokens of a prompt that a card reads in a pass
+IDLE = 2  # texts whose buffers and recordings are kept for the next ones
+
+
+class OwnDecoder:
+    """A decoder on a device, the layers whose states it shows, and the passes of texts that ended."""
+
+    def __init__(self, decoder: Decoder, context: int, taps: Sequence[int] = ()) -> None:
+        import torch
+
+        if taps and taps[-1] > decoder.shape.layers:
+            raise BadValue(f"`taps` has layer {taps[-1]}: the model has {decoder.shape.layers} layers")
+        self.decoder, self.context, self.taps = decoder, context, tuple(taps)
+        self.place = decoder.weights.norm.device
+        self._pool = torch.cuda.graph_pool_handle() if self.place.type == "cuda" else None
+        self._idle: list[Passes] = []
+
+    @property
+    def vocab(self) -> int:
+        """The width of the logits."""
+        return self.decoder.weights.head.rows
+
+    def passes(self) -> Passes:
+        """Return passes for a new text."""
+        if self._idle:
+            return self._idle.pop()
+        return Passes(self.decoder, self.context, self._pool, self.taps)
+
+    def give_back(self, passes: Passes) -> None:
+        """Keep the passes of a text that ended for another one."""
+        if len(self._idle) < IDLE:
+            self._idle.append(passes)
+
+
+class OwnSession(TreeSession):
+    """A text whose keys are all kept, so that a rewind only changes a number; branches are read beside it."""
+
+    def __init__(self, own: OwnDecoder) -> None:
+        import torch
+
+        self._torch, self._own, self._numpy = torch, own, ToNumpy()
+        if own.place.type == "cuda":
+            self.chunk = CARD_CHUNK
+        with torch.inference_mode():
+            self._passes = own.passes()
+        weakref.finalize(self, own.give_back, self._passes).atexit = False
+        self._length = 0
+
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
+        """Append `tokens` and return logits [rows, vocab]."""
+        return self.forward_tree(tokens, rows, [])
+
+    def forward_tree(self, tokens: Tokens, rows: int, branches: Sequence[Branch]) -> Logits:
+        """Append `tokens` and read `branches` beside them; return logits [rows + branches, vocab]."""
+        tree, own = Tree.of(self._length, tokens, rows, branches), self._own
+        if (total := self._length + tree.size) > own.context:
+            raise ContextFull(total, own.context)
+        wanted = rows + len(branches)
+        if not tree.size:
+            return np.empty((0, own.vocab), np.float32)
+        read = [*tokens, *(branch.token for branch in branches)]
+        with self._torch.inference_mode(), memory_errors(own.place, f"a text of {total} tokens"):
+            if tree.size <= WIDEST:
+                found = self._passes.short(read, tree, self._length)
+                logits = self._passes.logits[tree.size - wanted : tree.size]
+            else:
+                found = self._passes.long(read, tree, self._length)
+                logits = self._passes.rows(found.states[tree.size - wanted :])
+            self._note(found)
+            rows_found = self._numpy(logits)
+        self._length += len(tokens)
+        return rows_found
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens; the next pass overwrites the rest."""
+        self._length = min(length, self._length)
+        return self._length
+
+    def _note(self, found: Found) -> None:
+        """Keep what a pass found beside its logits."""
+
+
+class OwnHiddenSession(OwnSession, HiddenStates):
+    """A text whose last hidden states are kept with its keys."""
+
+    def __init__(self, own: OwnDecoder) -> None:
+        super().__init__(own)
+        self._states = HiddenStateBuffer()
+
+    def hidden(self) -> Logits:
+        """Return a view on the hidden states [tokens, width] of the text."""
+        return self._states.first(self._length)
+
+    def _note(self, found: Found) -> None:
+        self._states.put(self._length, in_main_memory(found.states))
+
+
+class OwnTappedSession(OwnSession, LayerStates):
+    """A text with the hidden states after some layers, in float16."""
+
+    def __init__(self, own: OwnDecoder) -> None:
+        super().__init__(own)
+        self._states = HiddenStateBuffer(halved=True)
+
+    def states(self) -> Logits:
+        """Return a view on the hidden states [tokens, layers * width] of the text."""
+        return self._states.first(self._length)
+
+    def _note(self, found: Found) -> None:
+        self._states.put(self._length, in_main_memory(found.tapped))
+
+
+def in_main_memory(values: Any) -> Logits:
+    """Return numbers of a device in float32."""
+    found: Logits = values.float().cpu().numpy()
+    return found
