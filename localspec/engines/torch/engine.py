@@ -11,7 +11,7 @@ from localspec.core.contracts import Engine, Session, SharedPasses
 from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
-from localspec.engines.torch.model import TorchModel
+from localspec.engines.torch.model import PLAIN, TorchModel
 from localspec.engines.torch.reduced import TorchReducibleSession
 from localspec.engines.torch.sessions import (
     GrowingSession,
@@ -60,21 +60,27 @@ class Torch(TorchModel, Engine):
         taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
         target: Annotated[str, Option("the files of a head's target, whose embedding it reads")] = "",
         decoder: Annotated[str, Option("code that runs the layers", choices=DECODERS)] = "auto",
+        weights: Annotated[str, Option("form of the matrices", choices=(PLAIN, "int8", "int4"))] = PLAIN,
     ) -> None:
         del cache
         one_of(exit=exit, hidden=hidden, skip=skip, taps=taps)
         one_of(decoder=decoder == "own", exit=exit, skip=skip)
+        one_of(weights=weights != PLAIN, exit=exit, skip=skip, decoder=decoder == "transformers")
         check_extra()
         if exit:
             layer_split.check(model, exit)
         self.head: HeadModel | None = None
         self.taps = layer_split.taps_of(taps) if taps else ()
-        super().__init__(self._read_first(model, target), device, precision, threads)
-        if self.path != model:
+        head = layout.is_head(model)
+        super().__init__(
+            self._read_first(model, target), device, precision, threads, PLAIN if head else weights
+        )
+        if head:
             self.head = HeadModel(model, self)
             self.vocab, self.context = len(self.head.tokens), self.head.torch.shape.context
             return
-        self._check()
+        if not self.decoder:
+            self._check()
         self.own = None if exit or skip else self._own(decoder)
         self.parts = self._in_parts(exit) if exit else None
         self.hidden, self.skip = hidden, skip
@@ -87,7 +93,9 @@ class Torch(TorchModel, Engine):
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
-        """Return the bytes of all weights at the precision they will have."""
+        """Return the bytes of all weights in the form and at the precision that they will have."""
+        if (form := options.get("weights", PLAIN)) != PLAIN:
+            return loading.compressed_bytes(path, form)
         halved = not str(options.get("device", "auto")).startswith(("cpu", "auto"))
         precision = options.get("precision", "auto")
         half = precision in ("bf16", "f16") or (precision == "auto" and halved)
@@ -117,10 +125,10 @@ class Torch(TorchModel, Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
 
-        That is so with `exit`, `hidden`, `skip` or `taps`, for a head, with fixed shapes, and in families
-        that do not keep all keys.
+        That is so with `exit`, `hidden`, `skip` or `taps`, for a head, with compressed weights or fixed
+        shapes, and in families that do not keep all keys.
         """
-        extra = self.head or self.parts or self.taps or self.hidden or self.skip
+        extra = self.head or self.decoder or self.parts or self.taps or self.hidden or self.skip
         alone = extra or self.recurrent or self.static
         return TorchSharedPasses(self, texts) if not alone and self.masked else None
 
@@ -137,15 +145,16 @@ class Torch(TorchModel, Engine):
 
         On a CPU both are equally fast. Raises UnsupportedModel if ours is asked for and knows no such model.
         """
-        if decoder == "transformers" or (decoder == "auto" and self.place.type != "cuda"):
+        found, auto = self.decoder, decoder == "auto"
+        if not found and (decoder == "transformers" or (auto and self.place.type != "cuda")):
             return None
         try:
-            found = loading.of_model(self.model, self.path, self.context)
+            found = found or loading.of_model(self.model, self.path, self.context)
         except ModelError:
-            if decoder == "auto":
+            if auto:
                 return None
             raise
-        return OwnDecoder(found, self.context, self.taps)
+        return OwnDecoder(found, self.context, self.taps, self.threads)
 
     def _check(self) -> None:
         chunked = "chunked_attention" in (getattr(self.config, "layer_types", None) or ())

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from localspec.engines.torch.decoder.forward import Decoder
+from localspec.engines.torch.decoder.loading import of_file
 from localspec.errors import UnsupportedModel
 from localspec.formats.files import NO_LIMIT
 from localspec.formats.huggingface.loading import load
@@ -14,28 +16,41 @@ from localspec.formats.huggingface.torch_devices import find_device, memory_erro
 
 # attention kinds of layers whose whole state is in their keys and values
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+PLAIN = "plain"
 MEMORIES = ("past_key_values", "cache_params", "state")  # what model families call their cache
 
 
 class TorchModel:
-    """A transformers causal model with its weights on a device.
+    """A transformers causal model with its weights on a device, or a decoder of our own with compressed ones.
 
+    `form` is that of the weights; one other than PLAIN has a `decoder` and no `model`.
     `recurrent` tells that its state cannot be cut, `static` that its device compiles each shape, `cache_name`
     what its family calls the cache. `continues` tells whether a recurrent state may be followed by a pass
     over several tokens.
     """
 
-    def __init__(self, path: Path, device: str, precision: str, threads: int) -> None:
+    def __init__(self, path: Path, device: str, precision: str, threads: int, form: str) -> None:
         import torch
 
-        self.path = path
+        self.path, self.form = path, form
         self.device, self.place = find_device(device)
         self.static = self.device.startswith("hpu")
         self.threads = threads
         dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
         self.dtype = natural_dtype(self.place) if precision == "auto" else dtypes[precision]
+        self.continues = self.recurrent = False
+        self.lock = threading.Lock()  # a Gaudi records one graph at a time
+        self.decoder: Decoder | None = None
         with memory_errors(self.place, path.name):
-            self.model = load(path, self.place, self.dtype)
+            if form == PLAIN:
+                self._load(path)
+            else:
+                self.decoder = of_file(path, self.place, self.dtype, form)
+                self.vocab, self.context = self.decoder.weights.head.rows, self.decoder.shape.context
+
+    def _load(self, path: Path) -> None:
+        """Load transformers' model, and note what its family can do."""
+        self.model = load(path, self.place, self.dtype)
         self._accepts = frozenset(inspect.signature(self.model.forward).parameters)
         self.config = self.model.config.get_text_config(decoder=True)
         self.context = int(getattr(self.config, "max_position_embeddings", None) or NO_LIMIT)
@@ -45,8 +60,6 @@ class TorchModel:
         types = set(getattr(self.config, "layer_types", None) or ())
         stateful = getattr(self.model, "_is_stateful", False) or self.cache_name != MEMORIES[0]
         self.recurrent = stateful or bool(types - ATTENTION)
-        self.continues = False
-        self.lock = threading.Lock()  # a Gaudi records one graph at a time
 
     @property
     def masked(self) -> bool:
@@ -66,7 +79,7 @@ class TorchModel:
     def accepted(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that the model takes, and set its threads."""
         if self.threads:
-            _use_threads(self.threads)
+            use_threads(self.threads)
         return {name: value for name, value in given.items() if name in self._accepts}
 
     def run(self, given: dict[str, Any], rows: Any, view: Any = None) -> Any:
@@ -84,7 +97,8 @@ class TorchModel:
         return logits[-rows:] if isinstance(rows, int) else logits
 
 
-def _use_threads(count: int) -> None:
+def use_threads(count: int) -> None:
+    """Let torch compute in so many threads."""
     import torch
 
     if torch.get_num_threads() != count:

@@ -146,10 +146,10 @@ class Graph:
 
     def _products(self, x: Node, name: str, *parts: str) -> list[Node]:
         """Return x times each matrix; matrices in one format share a product, which is faster."""
-        matrices = [self._rows(f"{name}{part}") for part in parts]
+        matrices = [rows_of(self.shape, self.weights, f"{name}{part}") for part in parts]
         results: dict[int, Node] = {}
-        for format in dict.fromkeys(_format(weights) for weights, _ in matrices):
-            same = [at for at, (weights, _) in enumerate(matrices) if _format(weights) == format]
+        for format in dict.fromkeys(form_of(weights) for weights, _ in matrices):
+            same = [at for at, (weights, _) in enumerate(matrices) if form_of(weights) == format]
             results |= dict(zip(same, self._joined(x, [matrices[at] for at in same]), strict=True))
         return [results[at] for at in range(len(parts))]
 
@@ -162,25 +162,11 @@ class Graph:
             bias = np.concatenate(
                 [np.zeros(size, np.float32) if part is None else part for (_, part), size in parts]
             )
-        y = self.linear.product(x, _stacked([weights for weights, _ in matrices]), bias)
+        y = self.linear.product(x, stacked([weights for weights, _ in matrices]), bias)
         if len(matrices) == 1:
             return [y]
         split = self.ops.variadic_split(y, self._int(-1), self._ints(*sizes))
         return [split.output(at) for at in range(len(matrices))]
-
-    def _rows(self, name: str) -> tuple[Affine, NDArray[np.float32] | None]:
-        """Return a matrix and its bias, the rows of queries and keys paired as first half and second half."""
-        weights = self.weights.matrix(name)
-        bias = self.weights.vector(f"{name}.bias") if self.weights.has(f"{name}.bias") else None
-        kind = name.rsplit(".", 1)[1]
-        heads = {"attn_q": self.shape.heads, "attn_k": self.shape.key_heads}.get(kind)
-        if heads is None or not self.shape.interleaved:
-            return weights, bias
-        offset = None if weights.offset is None else _halves(weights.offset, heads)
-        reordered = replace(
-            weights, codes=_halves(weights.codes, heads), scale=_halves(weights.scale, heads), offset=offset
-        )
-        return reordered, None if bias is None else _halves(bias, heads)
 
     def _norm(self, x: Node, name: str) -> Node:
         """Return x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
@@ -265,11 +251,25 @@ class Graph:
         return self._constants[key]
 
 
-def _format(weights: Affine) -> tuple[bool, bool, int]:
+def rows_of(shape: Architecture, weights: Weights, name: str) -> tuple[Affine, NDArray[np.float32] | None]:
+    """Return a matrix and its bias, the rows of queries and keys paired as first half and second half."""
+    found = weights.matrix(name)
+    bias = weights.vector(f"{name}.bias") if weights.has(f"{name}.bias") else None
+    heads = {"attn_q": shape.heads, "attn_k": shape.key_heads}.get(name.rpartition(".")[2])
+    if heads is None or not shape.interleaved:
+        return found, bias
+    offset = None if found.offset is None else _halves(found.offset, heads)
+    codes, scale = _halves(found.codes, heads), _halves(found.scale, heads)
+    reordered = replace(found, codes=codes, scale=scale, offset=offset)
+    return reordered, None if bias is None else _halves(bias, heads)
+
+
+def form_of(weights: Affine) -> tuple[bool, bool, int]:
+    """Return what matrices must share to be stacked."""
     return weights.bits == 4, weights.offset is None, weights.codes.shape[-1]
 
 
-def _stacked(matrices: list[Affine]) -> Affine:
+def stacked(matrices: list[Affine]) -> Affine:
     """Stack several matrices of one format vertically."""
     if len(matrices) == 1:
         return matrices[0]

@@ -24,6 +24,7 @@ GROUPS = (256, 128, 64, 32)  # columns that share a scale: the most that divide 
 LARGEST = 127 * 65504  # the largest float16 scale, times the largest code
 FOUR_BITS = ("Q4_0",)  # stored unchanged: codes, and one scale for 32 columns
 WITH_OFFSETS = ("Q4_1", "Q4_K")  # stored unchanged if memory is short
+NARROW = ("Q5_0", "Q6_K", "Q8_0")  # codes of up to eight bits, and one scale for 16 or 32 columns
 
 T = TypeVar("T")
 
@@ -47,13 +48,15 @@ class Weights(Protocol):
 class GgufWeights:
     """Tensors of a GGUF file: Q4_0 stays in 4 bits, with `offsets` Q4_1 and Q4_K too, others get 8.
 
-    With `plain` all are dequantized to float16, for a later quantization.
+    With `narrow` Q5_0, Q6_K and Q8_0 keep their codes, which OpenVINO has no fast path for. With `plain` all
+    are dequantized to float16, for a later quantization.
     """
 
-    def __init__(self, file: GgufFile, *, offsets: bool, plain: bool = False) -> None:
+    def __init__(self, file: GgufFile, *, offsets: bool, narrow: bool = False, plain: bool = False) -> None:
         self._file = file
         self._plain = plain
-        self._kept = (*FOUR_BITS, *WITH_OFFSETS) if offsets else FOUR_BITS
+        self._table = (*FOUR_BITS, *NARROW) if narrow else FOUR_BITS
+        self._kept = (*self._table, *WITH_OFFSETS) if offsets else self._table
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
@@ -70,7 +73,7 @@ class GgufWeights:
 
     def table(self, name: str) -> Affine:
         """Return a matrix as stored unless it has offsets, else in 8 bits."""
-        return self._matrix(f"{name}.weight", FOUR_BITS)
+        return self._matrix(f"{name}.weight", self._table)
 
     def _matrix(self, name: str, kept: tuple[str, ...]) -> Affine:
         _need(self._file, name)

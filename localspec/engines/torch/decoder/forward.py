@@ -39,7 +39,8 @@ class Decoder:
         import torch
 
         shape = self.shape
-        x = _scaled(self.weights.table.lookup(ids), shape.embedding_scale)
+        x = self.weights.table.lookup(ids).to(self.weights.norm.dtype)
+        x = _scaled(x, shape.embedding_scale)
         turns = self._turns(places.positions, x.dtype)
         mask = None if places.mask is None else places.mask.repeat(shape.heads // shape.key_heads, 1)
         tapped = []

@@ -1,17 +1,24 @@
-"""Which models a decoder of our own reads, and its weights: those of transformers' modules."""
+"""Which models a decoder of our own reads: over the weights of transformers' modules, or compressed ones."""
 
 from __future__ import annotations
 
+import math
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.weights import ModuleTensors, Weights, read
-from localspec.errors import UnsupportedModel
-from localspec.formats.graph.architecture import of_path
+from localspec.errors import TooLittleMemory, UnsupportedModel
+from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph.architecture import of_folder, of_gguf, of_path
+from localspec.formats.graph.weights import FOUR_BITS, GROUPS, WITH_OFFSETS, FolderWeights, GgufWeights
+from localspec.formats.huggingface.torch_devices import free_memory
+from localspec.formats.model_file import open_weights
 
+SCALED = {"Q4_0": 32, "Q5_0": 32, "Q6_K": 16, "Q8_0": 32}  # columns of a scale that eight bits keep
 _joined: WeakKeyDictionary[Any, Weights] = WeakKeyDictionary()
 _joining = threading.Lock()
 
@@ -31,3 +38,69 @@ def of_model(model: Any, path: Path, context: int) -> Decoder:
         if model not in _joined:
             _joined[model] = read(shape, ModuleTensors(model))
     return Decoder(_joined[model])
+
+
+def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
+    """Return a decoder whose matrices are compressed; `form` is int8, or int4 for those in 4 bits as stored.
+
+    Raises UnsupportedModel for a family that the decoder does not compute, and for a file without 4-bit
+    matrices that is to have them; TooLittleMemory for a card without room; BrokenModel.
+    """
+    import torch
+
+    from localspec.engines.torch.decoder.compressed import FileTensors
+
+    source = open_weights(path)
+    shape = of_gguf(source) if isinstance(source, GgufFile) else of_folder(source)
+    if form == "int4" and not _in_four_bits(source):
+        raise UnsupportedModel(
+            f"`{path}` has no matrices in 4 bits that the torch engine keeps",
+            "Choose `weights=int8`, or a GGUF file in Q4_0, Q4_1 or Q4_K",
+        )
+    if place.type == "cuda":
+        _check_card(path, place, form)
+    weights = (
+        GgufWeights(source, offsets=form == "int4", narrow=True)
+        if isinstance(source, GgufFile)
+        else FolderWeights(source)
+    )
+    with torch.inference_mode(False):
+        return Decoder(read(shape, FileTensors(shape, weights, place, dtype, form)))
+
+
+def compressed_bytes(path: Path, form: str) -> int:
+    """Estimate the bytes of a model's weights in the `form` int8 or int4."""
+    source, total = open_weights(path), 0.0
+    kept = (*FOUR_BITS, *WITH_OFFSETS) if form == "int4" else ()
+    for name, info in source.tensors.items():
+        count = math.prod(info.shape)
+        if len(info.shape) < 2:
+            total += 2 * count
+        elif info.kind in kept and not name.startswith("token_embd"):
+            total += count * (0.5 + 4 / 32)
+        else:
+            total += count * (1 + 2 / SCALED.get(info.kind, GROUPS[0]))
+    return int(total)
+
+
+def _in_four_bits(source: Any) -> bool:
+    """Return whether a file has matrices in 4 bits as FileTensors keeps them."""
+    kinds = {info.kind for info in source.tensors.values()}
+    return isinstance(source, GgufFile) and bool(kinds & {*FOUR_BITS, *WITH_OFFSETS})
+
+
+def _check_card(path: Path, place: Any, form: str) -> None:
+    """Raise TooLittleMemory for a card without room, UnsupportedModel for one without such products."""
+    import torch
+
+    needed, free = compressed_bytes(path, form), free_memory(place)
+    if needed > free:
+        raise TooLittleMemory(path.name, needed, free)
+    if form == "int4" and torch.cuda.get_device_capability(place) < (8, 0):
+        raise UnsupportedModel(
+            f"{torch.cuda.get_device_name(place)} has no products in 4 bits", "Choose `weights=int8`"
+        )
+    if find_spec("triton") is None:
+        raise UnsupportedModel(
+            "Products in 8 bits need Triton, which is not installed", "Type `pip install triton`"
+        )

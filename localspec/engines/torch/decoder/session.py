@@ -13,6 +13,7 @@ from localspec.core.sessions import HiddenStateBuffer, Tree
 from localspec.core.types import Branch, Logits, Tokens
 from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.passes import WIDEST, Found, Passes
+from localspec.engines.torch.model import use_threads
 from localspec.engines.torch.sessions import ToNumpy
 from localspec.errors import BadValue, ContextFull
 from localspec.formats.huggingface.torch_devices import memory_errors
@@ -24,12 +25,12 @@ IDLE = 2  # texts whose buffers and recordings are kept for the next ones
 class OwnDecoder:
     """A decoder on a device, the layers whose states it shows, and the passes of texts that ended."""
 
-    def __init__(self, decoder: Decoder, context: int, taps: Sequence[int] = ()) -> None:
+    def __init__(self, decoder: Decoder, context: int, taps: Sequence[int] = (), threads: int = 0) -> None:
         import torch
 
         if taps and taps[-1] > decoder.shape.layers:
             raise BadValue(f"`taps` has layer {taps[-1]}: the model has {decoder.shape.layers} layers")
-        self.decoder, self.context, self.taps = decoder, context, tuple(taps)
+        self.decoder, self.context, self.taps, self.threads = decoder, context, tuple(taps), threads
         self.place = decoder.weights.norm.device
         self._pool = torch.cuda.graph_pool_handle() if self.place.type == "cuda" else None
         self._idle: list[Passes] = []
@@ -77,6 +78,8 @@ class OwnSession(TreeSession):
         wanted = rows + len(branches)
         if not tree.size:
             return np.empty((0, own.vocab), np.float32)
+        if own.threads:
+            use_threads(own.threads)
         read = [*tokens, *(branch.token for branch in branches)]
         with self._torch.inference_mode(), memory_errors(own.place, f"a text of {total} tokens"):
             if tree.size <= WIDEST:
