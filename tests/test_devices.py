@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from localspec import devices
+from localspec.bench import report
+from localspec.cli.machine.devices import format_device
 from localspec.devices import Chosen, Device, accelerators, hardware
 from localspec.errors import UnknownDevice
 from localspec.installation import install_command
+from localspec.state import tuned
 
 CARD = Device("torch", "cuda:0", "NVIDIA H100", "cuda", 80_000_000_000, 70_000_000_000, "570.1")
 GAUDI = Device("torch", "hpu:0", "GAUDI3", "hpu", 128_000_000_000, 100_000_000_000)
@@ -131,3 +138,56 @@ def test_an_engine_that_is_not_installed_names_its_extra() -> None:
     library = devices.EngineLibrary("no_such_module", "no-such-module", "gguf")
     assert library.version is None
     assert library.install == install_command("gguf")
+
+
+LISTED = b"""GPU-1a, NVIDIA H200, 143771, 580.159.03, 1980
+GPU-2b, NVIDIA GeForce RTX 4060 Laptop GPU, 8188, 580.159.03, [N/A]
+Unable to determine the device handle for GPU0000:65:00.0: Unknown Error
+GPU-3c, NVIDIA GB10, [N/A], 580.159.03, 3003
+"""
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Return what lets `nvidia-smi` answer."""
+
+    def answer(output: bytes, code: int = 0) -> None:
+        accelerators.nvidia_cards.cache_clear()
+        found = SimpleNamespace(returncode=code, stdout=output)
+        monkeypatch.setattr(accelerators, "has_nvidia_driver", lambda: True)
+        monkeypatch.setattr(accelerators.children, "run", lambda *_, **__: found)
+
+    yield answer
+    accelerators.nvidia_cards.cache_clear()
+
+
+def test_cards_are_described_as_their_driver_lists_them(listed: Callable[..., None]) -> None:
+    listed(LISTED)
+    first, second = devices.nvidia_cards()
+    assert first == ("GPU-1a", "NVIDIA H200", 143771 << 20, "580.159.03", 1980)
+    assert (second.title, second.clock) == ("NVIDIA GeForce RTX 4060 Laptop GPU", None)
+    listed(LISTED, code=9)
+    assert devices.nvidia_cards() == ()
+
+
+def test_a_report_and_a_tuned_setting_belong_to_a_card(
+    listed: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    model: Any = SimpleNamespace(files_in=lambda _: None)
+    keys = set()
+    for driver in (b"580.1", b"590.2"):
+        listed(LISTED.replace(b"580.159.03", driver))
+        keys.add(tuned.key(model))
+        cards = report.machine()["cards"]
+        assert [card["driver"] for card in cards] == [driver.decode()] * 2
+        assert "uuid" not in cards[0]
+    listed(b"")
+    assert report.machine()["cards"] == []
+    assert len({*keys, tuned.key(model)}) == 3
+
+
+def test_a_card_is_shown_with_its_clock() -> None:
+    shown = format_device(asdict(replace(CARD, clock=1980)))
+    assert shown == "NVIDIA H100 | 80.0 GB, 70.0 GB free | 1980 MHz | driver 570.1"
+    assert "MHz" not in format_device(asdict(CARD))

@@ -67,7 +67,10 @@ def machine() -> Values:
     """Describe the machine; only reports of the same machine are comparable."""
     processor = asdict(devices.cpu())
     del processor["free"]
-    return processor | {"system": platform.system(), "versions": devices.versions()}
+    cards = [card._asdict() for card in devices.nvidia_cards()]
+    for card in cards:
+        del card["uuid"]
+    return processor | {"cards": cards, "system": platform.system(), "versions": devices.versions()}
 
 
 def summary(bench_run: BenchRun) -> list[Values]:

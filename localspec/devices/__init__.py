@@ -1,6 +1,6 @@
 """The hardware of this machine, and the engine that suits it."""
 
-from localspec.devices.accelerators import Device, all_devices, has_nvidia_driver
+from localspec.devices.accelerators import Device, all_devices, has_nvidia_driver, nvidia_cards
 from localspec.devices.choice import AUTO, Chosen, choose
 from localspec.devices.hardware import (
     Cpu,
@@ -29,6 +29,7 @@ __all__ = [
     "cpu",
     "free_memory",
     "has_nvidia_driver",
+    "nvidia_cards",
     "processor",
     "trim_memory",
     "vector_instructions",

@@ -11,19 +11,23 @@ import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from localspec import children
 from localspec.devices.libraries import LIBRARIES
 from localspec.signals import signal_stack_kept
 
 NVIDIA_PATHS = ("/proc/driver/nvidia/version", "/dev/dxg")  # Linux, and its subsystem on Windows
+NVIDIA_FACTS = "uuid,name,memory.total,driver_version,clocks.max.sm"
 GAUDI_PATH = "/sys/module/habanalabs"
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that an engine can use; `name` is the value for `--device`, memory is in bytes."""
+    """A device that an engine can use; `name` is the value for `--device`.
+
+    `memory` is in bytes, `clock` the highest of its processors in MHz.
+    """
 
     engine: str
     name: str
@@ -32,6 +36,17 @@ class Device:
     memory: int | None = None
     free: int | None = None
     driver: str = ""
+    clock: int | None = None
+
+
+class NvidiaCard(NamedTuple):
+    """A card as its driver describes it: memory in bytes, and the highest clock of its processors in MHz."""
+
+    uuid: str
+    title: str
+    memory: int
+    driver: str
+    clock: int | None
 
 
 def all_devices() -> list[Device]:
@@ -103,22 +118,39 @@ def cuda_devices() -> list[Device]:
 
     if not torch.cuda.is_available():
         return []
-    driver = _nvidia_driver_version()
+    cards = {card.uuid: card for card in nvidia_cards()}
+    driver = next((card.driver for card in cards.values()), "")
     devices = []
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
-        title = torch.cuda.get_device_name(index)
-        devices.append(Device("torch", f"cuda:{index}", title, "cuda", total, free, driver))
+        found = torch.cuda.get_device_properties(index)
+        card = cards.get(f"GPU-{getattr(found, 'uuid', '')}")
+        clock = card.clock if card else None
+        devices.append(Device("torch", f"cuda:{index}", found.name, "cuda", total, free, driver, clock))
     return devices
 
 
-def _nvidia_driver_version() -> str:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+@functools.cache
+def nvidia_cards() -> tuple[NvidiaCard, ...]:
+    """Return NVIDIA's cards as `nvidia-smi` lists them, none without it; no library is loaded."""
+    if not has_nvidia_driver():
+        return ()
+    command = ["nvidia-smi", f"--query-gpu={NVIDIA_FACTS}", "--format=csv,noheader,nounits"]
     try:
         asked = children.run(command, timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return "" if asked.returncode else asked.stdout.decode("utf-8", "replace").split("\n")[0].strip()
+        return ()
+    lines = asked.stdout.decode("utf-8", "replace").splitlines() if not asked.returncode else []
+    return tuple(filter(None, map(_nvidia_card, lines)))
+
+
+def _nvidia_card(line: str) -> NvidiaCard | None:
+    """Return the card of a line of `nvidia-smi`, which writes "[N/A]" for what it does not know."""
+    facts = [part.strip() for part in line.split(",")]
+    if len(facts) != NVIDIA_FACTS.count(",") + 1 or not facts[2].isdecimal():
+        return None
+    uuid, title, mebibytes, driver, clock = facts
+    return NvidiaCard(uuid, title, int(mebibytes) << 20, driver, int(clock) if clock.isdecimal() else None)
 
 
 def gaudi_devices() -> list[Device]:

@@ -17,7 +17,9 @@ def key(model: StoredModel) -> str:
     versions = [version("localspec"), *(library.version for library in devices.LIBRARIES.values())]
     files = [path and probes.stamp(path) for path in map(model.files_in, FORMATS)]
     cpu = devices.cpu()
-    return probes.key("tuned", cpu.model, cpu.cores, cpu.memory, versions, files)
+    cards = [(card.title, card.driver) for card in devices.nvidia_cards()]
+    machine = [cpu.model, cpu.cores, cpu.memory, *cards]
+    return probes.key("tuned", *machine, versions, files)
 
 
 def read(model: StoredModel) -> dict[str, Any] | None:

@@ -57,11 +57,13 @@ def format_devices(values: dict[str, Any]) -> str:
 
 
 def format_device(device: dict[str, Any]) -> str:
-    """Return a device's title, with its memory and driver if they are known."""
+    """Return a device's title, with its memory, clock and driver if they are known."""
     parts = [device["title"]]
     if device["memory"] is not None:
         free = "" if device["free"] is None else f", {format_gigabytes(device['free'])} free"
         parts.append(f"{format_gigabytes(device['memory'])}{free}")
+    if device["clock"] is not None:
+        parts.append(f"{device['clock']} MHz")
     if device["driver"]:
         parts.append(f"driver {device['driver']}")
     return " | ".join(parts)

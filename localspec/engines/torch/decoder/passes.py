@@ -56,6 +56,39 @@ class Buffers:
         return new
 
 
+class Recorder:
+    """Records passes on a CUDA card, all of them with the same memory for what lies between their kernels.
+
+    They record on one stream, since torch keeps a workspace of cuBLAS for each. Not run on hardware yet.
+    """
+
+    def __init__(self, place: Any) -> None:
+        import torch
+
+        self._torch, self._place = torch, place
+        with torch.cuda.device(place):
+            self._pool, self._side = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+
+    def record(self, run: Replay) -> Replay:
+        """Return what replays `run`, whose tensors stay where they are."""
+        torch, side = self._torch, self._side
+        with RECORDING, torch.cuda.device(self._place):
+            current = torch.cuda.current_stream()
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UPS):
+                    run()
+                graph = torch.cuda.CUDAGraph()
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    run()
+                finally:
+                    graph.capture_end()
+            current.wait_stream(side)
+        replay: Replay = graph.replay
+        return replay
+
+
 class Passes:
     """Passes of one text.
 
@@ -64,10 +97,12 @@ class Passes:
     text, and the next pass overwrites them. Longer passes have the shape of their tokens.
     """
 
-    def __init__(self, decoder: Decoder, context: int, pool: Any, taps: Sequence[int] = ()) -> None:
+    def __init__(
+        self, decoder: Decoder, context: int, recorder: Recorder | None, taps: Sequence[int] = ()
+    ) -> None:
         import torch
 
-        self._torch, self._decoder, self._taps, self._pool = torch, decoder, tuple(taps), pool
+        self._torch, self._decoder, self._taps, self._recorder = torch, decoder, tuple(taps), recorder
         self._context = context
         self.buffers = Buffers(decoder, context + WIDEST)
         like = decoder.weights.norm
@@ -154,24 +189,11 @@ class Passes:
 
     def _ready(self, width: int, end: int) -> Replay:
         """Return a pass of that shape, recorded if a card runs it."""
-        if not self._card:
-            return lambda: self._pass(width, end)
-        torch = self._torch
-        with RECORDING, torch.cuda.device(self._place):
-            side, current = torch.cuda.Stream(), torch.cuda.current_stream()
-            side.wait_stream(current)
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UPS):
-                    self._pass(width, end)
-                graph = torch.cuda.CUDAGraph()
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    self._pass(width, end)
-                finally:
-                    graph.capture_end()
-            current.wait_stream(side)
-        replay: Replay = graph.replay
-        return replay
+
+        def run() -> None:
+            self._pass(width, end)
+
+        return self._recorder.record(run) if self._recorder else run
 
 
 def bucket(total: int) -> int:

@@ -12,7 +12,7 @@ from localspec.core.contracts import HiddenStates, LayerStates, TreeSession
 from localspec.core.sessions import HiddenStateBuffer, Tree
 from localspec.core.types import Branch, Logits, Tokens
 from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.passes import WIDEST, Found, Passes
+from localspec.engines.torch.decoder.passes import WIDEST, Found, Passes, Recorder
 from localspec.engines.torch.model import use_threads
 from localspec.engines.torch.sessions import ToNumpy
 from localspec.errors import BadValue, ContextFull
@@ -26,13 +26,11 @@ class OwnDecoder:
     """A decoder on a device, the layers whose states it shows, and the passes of texts that ended."""
 
     def __init__(self, decoder: Decoder, context: int, taps: Sequence[int] = (), threads: int = 0) -> None:
-        import torch
-
         if taps and taps[-1] > decoder.shape.layers:
             raise BadValue(f"`taps` has layer {taps[-1]}: the model has {decoder.shape.layers} layers")
         self.decoder, self.context, self.taps, self.threads = decoder, context, tuple(taps), threads
         self.place = decoder.weights.norm.device
-        self._pool = torch.cuda.graph_pool_handle() if self.place.type == "cuda" else None
+        self._recorder = Recorder(self.place) if self.place.type == "cuda" else None
         self._idle: list[Passes] = []
 
     @property
@@ -44,7 +42,7 @@ class OwnDecoder:
         """Return passes for a new text."""
         if self._idle:
             return self._idle.pop()
-        return Passes(self.decoder, self.context, self._pool, self.taps)
+        return Passes(self.decoder, self.context, self._recorder, self.taps)
 
     def give_back(self, passes: Passes) -> None:
         """Keep the passes of a text that ended for another one."""
