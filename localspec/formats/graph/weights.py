@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from localspec.errors import BrokenModel, ModelError, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import READERS, Affine, unpack
+from localspec.formats.huggingface.packed import PackedFolder
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.values import whole
 
@@ -117,7 +118,10 @@ class FolderWeights:
         return _finite(self._folder.array(hf_name(name)))
 
     def matrix(self, name: str) -> Affine:
-        """Return a matrix in 8 bits, or in float16."""
+        """Return a matrix as GPTQ or AWQ packed it, in 8 bits, or in float16."""
+        full_name = hf_name(f"{name}.weight")
+        if isinstance(self._folder, PackedFolder) and (found := self._folder.affine(full_name)):
+            return found
         values = self._values(name)
         return self._converted(lambda rows: values[rows], len(values))
 

@@ -15,8 +15,9 @@ from localspec.errors import TooLittleMemory, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.architecture import of_folder, of_gguf, of_path
 from localspec.formats.graph.weights import FOUR_BITS, GROUPS, WITH_OFFSETS, FolderWeights, GgufWeights
+from localspec.formats.huggingface.packed import PackedFolder, folder_of
+from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.huggingface.torch_devices import free_memory
-from localspec.formats.model_file import open_weights
 
 SCALED = {"Q4_0": 32, "Q5_0": 32, "Q6_K": 16, "Q8_0": 32}  # columns of a scale that eight bits keep
 _joined: WeakKeyDictionary[Any, Weights] = WeakKeyDictionary()
@@ -50,12 +51,12 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
 
     from localspec.engines.torch.decoder.compressed import FileTensors
 
-    source = open_weights(path)
+    source = _opened(path)
     shape = of_gguf(source) if isinstance(source, GgufFile) else of_folder(source)
     if form == "int4" and not _in_four_bits(source):
         raise UnsupportedModel(
             f"`{path}` has no matrices in 4 bits that the torch engine keeps",
-            "Choose `weights=int8`, or a GGUF file in Q4_0, Q4_1 or Q4_K",
+            "Choose `weights=int8`, a GGUF file in Q4_0, Q4_1 or Q4_K, or a folder that GPTQ or AWQ packed",
         )
     if place.type == "cuda":
         _check_card(path, place, form)
@@ -70,21 +71,28 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
 
 def compressed_bytes(path: Path, form: str) -> int:
     """Estimate the bytes of a model's weights in the `form` int8 or int4."""
-    source, total = open_weights(path), 0.0
+    source, total = _opened(path), 0.0
+    packed = source.packed if isinstance(source, PackedFolder) and form == "int4" else set()
     kept = (*FOUR_BITS, *WITH_OFFSETS) if form == "int4" else ()
     for name, info in source.tensors.items():
         count = math.prod(info.shape)
         if len(info.shape) < 2:
             total += 2 * count
-        elif info.kind in kept and not name.startswith("token_embd"):
+        elif name.removesuffix(".weight") in packed or (info.kind in kept and name != "token_embd.weight"):
             total += count * (0.5 + 4 / 32)
         else:
             total += count * (1 + 2 / SCALED.get(info.kind, GROUPS[0]))
     return int(total)
 
 
-def _in_four_bits(source: Any) -> bool:
+def _opened(path: Path) -> GgufFile | SafetensorsFolder:
+    return folder_of(path) if path.is_dir() else GgufFile.open(path)
+
+
+def _in_four_bits(source: GgufFile | SafetensorsFolder) -> bool:
     """Return whether a file has matrices in 4 bits as FileTensors keeps them."""
+    if isinstance(source, PackedFolder):
+        return True
     kinds = {info.kind for info in source.tensors.values()}
     return isinstance(source, GgufFile) and bool(kinds & {*FOUR_BITS, *WITH_OFFSETS})
 
