@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.types import Distribution, Guess, Likelihood, Logits, Row, Tokens, shared_prefix
+from localspec.core.types import (
+    DeviceRow,
+    Distribution,
+    Guess,
+    Likelihood,
+    Logits,
+    Row,
+    Tokens,
+    shared_prefix,
+)
 from localspec.errors import BadValue, ModelError
 
 SHARES = (1e-2, 1e-4)  # of the highest weight: thresholds to try for a nucleus
@@ -357,6 +366,9 @@ def _check_number(highest: np.float32) -> None:
 
 
 def _partition(logits: Row, highest: np.float32) -> float:
+    """Return the sum of exp(logit - highest), which a row on a device already knows."""
+    if isinstance(logits, DeviceRow) and highest == logits.highest:
+        return logits.weight
     with np.errstate(over="ignore"):  # far below the highest: the weight is 0
         return float(np.exp(logits - highest).sum())
 

@@ -16,6 +16,18 @@ UNKNOWN = -1  # in an expected text: what stands here is not known yet
 SURE = 0.7  # confidence of a retrieved token that is taken rather than a draft model's guess
 
 
+class DeviceRow:
+    """A row of logits that lies on a device and acts as an array, with what is known of it without a copy.
+
+    `best` is the first token of the highest logit, `highest` that logit, `weight` the sum of
+    exp(logit - highest) over all tokens.
+    """
+
+    best: int
+    highest: np.float32
+    weight: float
+
+
 class Distribution(NamedTuple):
     """Probabilities of the tokens that may come next; every other token has probability 0.
 

@@ -12,6 +12,7 @@ from localspec.core.sessions import Tree
 from localspec.core.types import Tokens
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.decoder.forward import Decoder, Places
+from localspec.engines.torch.decoder.rows import FACTS, facts_of
 from localspec.engines.torch.decoder.weights import Tensor
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # tokens of a recorded pass
@@ -94,16 +95,23 @@ class Passes:
 
     A pass over up to WIDEST tokens is padded to one of WIDTHS, and attends to the first power of two of slots
     that holds the text: its keys end there, not where the buffers do. The keys of the padding lie behind the
-    text, and the next pass overwrites them. Longer passes have the shape of their tokens.
+    text, and the next pass overwrites them. Longer passes have the shape of their tokens. With `facts` each
+    pass finds what greedy choices need of its logits.
     """
 
     def __init__(
-        self, decoder: Decoder, context: int, recorder: Recorder | None, taps: Sequence[int] = ()
+        self,
+        decoder: Decoder,
+        context: int,
+        recorder: Recorder | None,
+        taps: Sequence[int] = (),
+        *,
+        facts: bool = False,
     ) -> None:
         import torch
 
         self._torch, self._decoder, self._taps, self._recorder = torch, decoder, tuple(taps), recorder
-        self._context = context
+        self._context, self._facts_wanted = context, facts
         self.buffers = Buffers(decoder, context + WIDEST)
         like = decoder.weights.norm
         self._place = like.device
@@ -112,6 +120,8 @@ class Passes:
         self._sent = torch.cuda.Event() if self._card else None
         # at one address for all recordings
         self.logits = torch.zeros((WIDEST, decoder.weights.head.rows), device=self._place)
+        self.facts = torch.zeros((WIDEST, FACTS), device=self._place)
+        self.turn = 0  # of passes, each of which overwrites what the last one found
         columns = [len(like), len(like) * len(self._taps)]
         self._found = [like.new_zeros((WIDEST, count)) for count in columns if count]
         self._recorded: dict[tuple[int, int], Replay] = {}
@@ -124,6 +134,7 @@ class Passes:
     def short(self, tokens: Tokens, tree: Tree, at: int) -> Found:
         """Read up to WIDEST tokens in the shape of `tree` behind `at` tokens; `logits` has their rows."""
         count = len(tokens)
+        self.turn += 1
         width = next(width for width in WIDTHS if width >= count)
         end = bucket(at + width)
         if self.buffers.hold(min(end, self._context + WIDEST), at):
@@ -138,6 +149,7 @@ class Passes:
 
     def long(self, tokens: Tokens, tree: Tree, at: int) -> Found:
         """Read any number of tokens in the shape of `tree` behind `at` tokens, in a pass of its own shape."""
+        self.turn += 1
         torch, total = self._torch, at + len(tokens)
         if self.buffers.hold(total, at):
             self._recorded.clear()
@@ -184,6 +196,8 @@ class Passes:
         places = Places(positions, slots, end, mask)
         found = self._decoder.states(ids, places, self.buffers.keys, self.buffers.values, self._taps)
         self.logits[:width] = self._decoder.logits(found[0])
+        if self._facts_wanted:
+            self.facts[:width] = facts_of(self.logits[:width])
         for kept, new in zip(self._found, found, strict=False):
             kept[:width] = new
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from localspec.core.sessions import HiddenStateBuffer, Tree
 from localspec.core.types import Branch, Logits, Tokens
 from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.passes import WIDEST, Found, Passes, Recorder
+from localspec.engines.torch.decoder.rows import DeviceRows, Fetched, facts_of
 from localspec.engines.torch.model import use_threads
 from localspec.engines.torch.sessions import ToNumpy
 from localspec.errors import BadValue, ContextFull
@@ -31,6 +32,7 @@ class OwnDecoder:
         self.decoder, self.context, self.taps, self.threads = decoder, context, tuple(taps), threads
         self.place = decoder.weights.norm.device
         self._recorder = Recorder(self.place) if self.place.type == "cuda" else None
+        self.keeps_rows = self.place.type == "cuda"  # on the device, until they are asked for
         self._idle: list[Passes] = []
 
     @property
@@ -42,7 +44,7 @@ class OwnDecoder:
         """Return passes for a new text."""
         if self._idle:
             return self._idle.pop()
-        return Passes(self.decoder, self.context, self._recorder, self.taps)
+        return Passes(self.decoder, self.context, self._recorder, self.taps, facts=self.keeps_rows)
 
     def give_back(self, passes: Passes) -> None:
         """Keep the passes of a text that ended for another one."""
@@ -56,7 +58,7 @@ class OwnSession(TreeSession):
     def __init__(self, own: OwnDecoder) -> None:
         import torch
 
-        self._torch, self._own, self._numpy = torch, own, ToNumpy()
+        self._torch, self._own, self._numpy, self._few = torch, own, ToNumpy(), ToNumpy()
         if own.place.type == "cuda":
             self.chunk = CARD_CHUNK
         with torch.inference_mode():
@@ -87,9 +89,20 @@ class OwnSession(TreeSession):
                 found = self._passes.long(read, tree, self._length)
                 logits = self._passes.rows(found.states[tree.size - wanted :])
             self._note(found)
-            rows_found = self._numpy(logits)
+            rows_found = self._found(logits, tree.size) if wanted else self._numpy(logits)
         self._length += len(tokens)
         return rows_found
+
+    def _found(self, logits: Any, size: int) -> Logits:
+        """Return rows of logits [rows, vocab] of a pass over `size` tokens, on a device as they are there."""
+        passes, turn = self._passes, self._passes.turn
+        if not self._own.keeps_rows:
+            return self._numpy(logits)
+        short = size <= WIDEST
+        known = passes.facts[size - len(logits) : size] if short else facts_of(logits.float())
+        facts = self._few(known).copy()
+        fetch = Fetched(self._numpy, logits, lambda: not short or passes.turn == turn)
+        return cast(Logits, DeviceRows(facts, logits.shape[1], fetch))
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the next pass overwrites the rest."""
