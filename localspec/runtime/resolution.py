@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from localspec.runtime.drafts import DIFFUSION, DraftPlan, draft_cost, find_draf
 from localspec.runtime.engine_race import race
 from localspec.runtime.loading import LoadSpec
 from localspec.state import tuned
+
+SMALLER = ("torch:weights=int8", "torch:weights=int4")  # than what `auto` loads, which rounds nothing further
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +164,22 @@ def _on_torch(
         chosen = devices.Chosen(other.engine, other.device, "torch cannot read the model")
         progress.say(f"`{model.name}` does not run on torch: {reason}")
         return chosen, library.resolve(name, progress, _formats(chosen.engine))
-    needed = LoadSpec(engine_spec("torch", chosen.device), model).memory + devices.ENGINE_OVERHEAD
-    fitting = devices.choose(fits=lambda device: device.free is None or needed < device.free)
+    fitting = _fitting(engine_spec("torch", chosen.device), model)
     if fitting == chosen:
         return chosen, model
+    for form in SMALLER:
+        spec = engine_spec(form, chosen.device)
+        with suppress(UnsupportedModel):
+            if _fitting(spec, model) == chosen:
+                progress.say(f"`{model.name}` fits {chosen.device} in fewer bits: `--engine {spec}`")
+                break
     return fitting, library.resolve(name, progress, _formats(fitting.engine))
+
+
+def _fitting(spec: Spec, model: StoredModel) -> devices.Chosen:
+    """Return the best device with room for the model as `spec` would load it."""
+    needed = LoadSpec(spec, model).memory + devices.ENGINE_OVERHEAD
+    return devices.choose(fits=lambda device: device.free is None or needed < device.free)
 
 
 def _without_graph(choice: Choice, model: StoredModel, progress: Progress) -> Spec:

@@ -89,6 +89,26 @@ def test_auto_takes_a_card_that_the_model_fits_in(
     assert model.files_in("openvino")
 
 
+@pytest.mark.parametrize(("room", "form"), [(1.0, None), (0.4, "int4"), (0.7, "int8"), (0.1, None)])
+def test_fewer_bits_are_named_where_they_fit_a_card_and_never_chosen(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: float, form: str | None
+) -> None:
+    path = tiny.write_gguf(tiny.make("qwen2", "Q4_0"), tmp_path / "a.gguf")
+    needed = plugins.part("engines", "torch").made_by.weighs(path, device="cuda")
+    free = devices.ENGINE_OVERHEAD + int(room * needed) + 1
+    card = devices.Device("torch", "cuda:0", "NVIDIA H100", "cuda", 80_000_000_000, free)
+    monkeypatch.setattr(accelerators, "has_nvidia_driver", lambda: True)
+    monkeypatch.setattr(accelerators, "cuda_devices", lambda: [card])
+    monkeypatch.setitem(devices.LIBRARIES, "torch", devices.EngineLibrary("json", "pytest", "export"))
+    said = Said()
+    spec, _, model = find_engine(str(path), Choice(), library, said)
+    assert spec.name == ("torch" if room == 1.0 else "openvino")
+    assert [line for line in said.lines if "in fewer bits" in line] == [
+        f"`{model.name}` fits cuda:0 in fewer bits: `--engine torch:weights={form},device=cuda:0`"
+        for _ in range(form is not None)
+    ]
+
+
 def test_without_llamacpp_such_a_model_is_refused(
     library: Library, windowed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

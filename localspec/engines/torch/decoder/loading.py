@@ -13,7 +13,7 @@ from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.weights import ModuleTensors, Weights, read
 from localspec.errors import TooLittleMemory, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
-from localspec.formats.graph.architecture import of_folder, of_gguf, of_path
+from localspec.formats.graph.architecture import Architecture, of_folder, of_gguf, of_path
 from localspec.formats.graph.weights import FOUR_BITS, GROUPS, WITH_OFFSETS, FolderWeights, GgufWeights
 from localspec.formats.huggingface.packed import PackedFolder, folder_of
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
@@ -51,13 +51,7 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
 
     from localspec.engines.torch.decoder.compressed import FileTensors
 
-    source = _opened(path)
-    shape = of_gguf(source) if isinstance(source, GgufFile) else of_folder(source)
-    if form == "int4" and not _in_four_bits(source):
-        raise UnsupportedModel(
-            f"`{path}` has no matrices in 4 bits that the torch engine keeps",
-            "Choose `weights=int8`, a GGUF file in Q4_0, Q4_1 or Q4_K, or a folder that GPTQ or AWQ packed",
-        )
+    source, shape = _opened(path, form)
     if place.type == "cuda":
         _check_card(path, place, form)
     weights = (
@@ -70,8 +64,8 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
 
 
 def compressed_bytes(path: Path, form: str) -> int:
-    """Estimate the bytes of a model's weights in the `form` int8 or int4."""
-    source, total = _opened(path), 0.0
+    """Estimate the bytes of a model's weights in the `form` int8 or int4; raises UnsupportedModel."""
+    (source, _), total = _opened(path, form), 0.0
     packed = source.packed if isinstance(source, PackedFolder) and form == "int4" else set()
     kept = (*FOUR_BITS, *WITH_OFFSETS) if form == "int4" else ()
     for name, info in source.tensors.items():
@@ -85,8 +79,16 @@ def compressed_bytes(path: Path, form: str) -> int:
     return int(total)
 
 
-def _opened(path: Path) -> GgufFile | SafetensorsFolder:
-    return folder_of(path) if path.is_dir() else GgufFile.open(path)
+def _opened(path: Path, form: str) -> tuple[GgufFile | SafetensorsFolder, Architecture]:
+    """Open a file that is to be compressed; raises UnsupportedModel if it cannot be, and BrokenModel."""
+    source = folder_of(path) if path.is_dir() else GgufFile.open(path)
+    shape = of_gguf(source) if isinstance(source, GgufFile) else of_folder(source)
+    if form == "int4" and not _in_four_bits(source):
+        raise UnsupportedModel(
+            f"`{path}` has no matrices in 4 bits that the torch engine keeps",
+            "Choose `weights=int8`, a GGUF file in Q4_0, Q4_1 or Q4_K, or a folder that GPTQ or AWQ packed",
+        )
+    return source, shape
 
 
 def _in_four_bits(source: GgufFile | SafetensorsFolder) -> bool:
