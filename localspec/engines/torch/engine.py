@@ -10,6 +10,7 @@ import numpy as np
 from localspec.core.contracts import Engine, Session, SharedPasses
 from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
+from localspec.engines.torch.decoder.shared import OwnSharedPasses
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
 from localspec.engines.torch.model import PLAIN, TorchModel
 from localspec.engines.torch.reduced import TorchReducibleSession
@@ -125,11 +126,13 @@ class Torch(TorchModel, Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
 
-        That is so with `exit`, `hidden`, `skip` or `taps`, for a head, with compressed weights or fixed
-        shapes, and in families that do not keep all keys.
+        That is so with `exit`, `hidden`, `skip` or `taps`, for a head, with fixed shapes, and in families
+        that do not keep all keys.
         """
-        extra = self.head or self.decoder or self.parts or self.taps or self.hidden or self.skip
+        extra = self.head or self.parts or self.taps or self.hidden or self.skip
         alone = extra or self.recurrent or self.static
+        if self.own and not alone:
+            return OwnSharedPasses(self, self.own, texts)
         return TorchSharedPasses(self, texts) if not alone and self.masked else None
 
     def _read_first(self, model: Path, target: str) -> Path:

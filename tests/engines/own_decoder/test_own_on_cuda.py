@@ -12,10 +12,12 @@ import tiny
 import torch
 from passes import read
 
+from localspec.core.contracts import Read
 from localspec.core.sessions import Tree
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.decoder.compressed import EightBits, FourBits, four_bits
 from localspec.engines.torch.decoder.passes import WIDTHS
+from localspec.engines.torch.decoder.rows import DeviceRows
 from localspec.engines.torch.engine import Torch
 from localspec.formats.gguf.quants import unpack
 from localspec.formats.graph.weights import eight_bits
@@ -61,6 +63,30 @@ def test_any_widths_and_rewinds_give_the_logits_of_the_formulas(
         back = int(numbers.integers(max(0, held - 30), held + 1))
         assert session.rewind(back) == back
         held = back
+
+
+def test_texts_share_recorded_passes(tmp_path: Path) -> None:
+    expected = tiny.logits(tiny.make("llama", "F32", interleaved=True), TEXT)
+    passes = Torch(written("F32", tmp_path), device="cuda", precision="f32").shared_passes(3)
+    assert passes is not None
+    sessions, at = [passes.session() for _ in range(3)], 0
+    for size in (1, 5, 16, 40, 1, 1, 3, 30):
+        found = passes.forward([Read(session, TEXT[at : at + size], size) for session in sessions])
+        for rows in found:
+            assert np.abs(rows - expected[at : at + size]).max() < NEAR
+        at += size
+
+
+def test_greedy_choices_leave_the_rows_on_the_card(tmp_path: Path) -> None:
+    session = Torch(written("F32", tmp_path), device="cuda", precision="f32").session()
+    for count in (1, 7, 40):
+        found: Any = session.forward(TEXT[:count], count)
+        assert isinstance(found, DeviceRows)
+        best = found.argmax(axis=1)
+        assert found._array._rows is None  # type: ignore[attr-defined]
+        plain = found.copy()
+        assert best.tolist() == plain.argmax(axis=1).tolist()
+        assert found[0].highest == plain[0].max()
 
 
 def test_sessions_in_two_threads_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def to_the_bit(options: argparse.Namespace) -> Rows:
     for form in FORMS:
         with torch.inference_mode():
             own = OwnDecoder(Decoder(decoder_of(SIZES["tiny"], form, options.place, torch.bfloat16)), CONTEXT)
-            passes, equal = Passes(own.decoder, CONTEXT, own._recorder), []
+            passes, equal = Passes(own.decoder, CONTEXT, own.recorder), []
             passes.long(TEXT[:100], Tree(0, 100, []), 0)
             for width in WIDTHS:
                 passes.short(TEXT[100 : 100 + width], Tree(100, width, []), 100)

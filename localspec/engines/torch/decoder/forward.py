@@ -14,13 +14,15 @@ class Places:
     """Where a pass's tokens [tokens] are: their `positions` in the text, and their `slots` in the buffers.
 
     They see the first `end` slots, as far as the boolean `mask` [tokens, end] says. Without a mask they are
-    the last of `end` tokens in order.
+    the last of `end` tokens in order. Tokens of several texts, as many of each, have `slots` [texts, tokens]
+    in the rows `texts` [texts] of the buffers, and a `mask` [texts, tokens, end].
     """
 
     positions: Tensor
     slots: Tensor
     end: int
     mask: Tensor | None = None
+    texts: Tensor | None = None
 
 
 class Decoder:
@@ -42,13 +44,15 @@ class Decoder:
         x = self.weights.table.lookup(ids).to(self.weights.norm.dtype)
         x = _scaled(x, shape.embedding_scale)
         turns = self._turns(places.positions, x.dtype)
-        mask = None if places.mask is None else places.mask.repeat(shape.heads // shape.key_heads, 1)
+        shared = shape.heads // shape.key_heads
+        mask = None if places.mask is None else torch.cat([places.mask] * shared, -2)
         tapped = []
         for at, layer in enumerate(self.weights.layers):
             heads = self._heads(
                 self._before(x, layer.norms[0]), layer, None if at in shape.unrotated else turns
             )
-            mixed = self._attend(heads, places, mask, keys[at], values[at])
+            attend = self._attend if places.texts is None else self._attend_apart
+            mixed = attend(heads, places, mask, keys[at], values[at])
             x = self._added(x, layer.output.product(mixed), layer.norms[0])
             gate, up = layer.gates.product(self._before(x, layer.norms[1])).chunk(2, -1)
             fed = layer.down.product(torch.nn.functional.silu(gate) * up)
@@ -133,6 +137,35 @@ class Decoder:
                 rows = queries.reshape(1, shape.key_heads, -1, shape.head_width)
                 found = attention(rows, *seen, attn_mask=mask, **scale).view(1, *queries.shape)
         return found[0].transpose(0, 1).flatten(1)
+
+    def _attend_apart(
+        self,
+        heads: tuple[Tensor, Tensor, Tensor],
+        places: Places,
+        mask: Tensor | None,
+        kept_keys: Tensor,
+        kept_values: Tensor,
+    ) -> Tensor:
+        """Keep new keys and values of several texts, and let the queries of each attend to its own."""
+        import torch
+
+        texts, slots, shape = places.texts, places.slots, self.shape
+        assert texts is not None
+        assert mask is not None
+        queries, keys, values = (part.unflatten(0, slots.shape) for part in heads)
+        for kept, new in ((kept_keys, keys), (kept_values, values)):
+            kept[texts[:, None], :, slots] = new
+        rows = queries.transpose(1, 2).reshape(len(texts), shape.key_heads, -1, shape.head_width)
+        seen = (kept[:, :, : places.end][texts] for kept in (kept_keys, kept_values))
+        found = torch.nn.functional.scaled_dot_product_attention(
+            rows, *seen, attn_mask=mask[:, None], scale=shape.attention_scale
+        )
+        return (
+            found.reshape(len(texts), shape.heads, -1, shape.head_width)
+            .transpose(1, 2)
+            .flatten(2)
+            .flatten(0, 1)
+        )
 
     def _before(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return what a sub-block reads: x, normed unless its norm follows it."""

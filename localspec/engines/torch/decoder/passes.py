@@ -32,10 +32,14 @@ class Found(NamedTuple):
 
 
 class Buffers:
-    """Keys and values [layers, key_heads, room, head_width] of one text, which double when full."""
+    """Keys and values [layers, key_heads, room, head_width] of one text, which double when full.
 
-    def __init__(self, decoder: Decoder, most: int) -> None:
+    Those of several `texts` are [layers, texts, key_heads, room, head_width].
+    """
+
+    def __init__(self, decoder: Decoder, most: int, texts: int = 0) -> None:
         self._decoder, self._most = decoder, most
+        self._texts = [texts] if texts else []
         self.room = 0
         self.keys: Any = None
         self.values: Any = None
@@ -51,9 +55,9 @@ class Buffers:
     def _larger(self, old: Any, length: int) -> Any:
         shape = self._decoder.shape
         like = self._decoder.weights.norm
-        new = like.new_zeros((shape.layers, shape.key_heads, self.room, shape.head_width))
+        new = like.new_zeros((shape.layers, *self._texts, shape.key_heads, self.room, shape.head_width))
         if length:
-            new[:, :, :length] = old[:, :, :length]
+            new[..., :length, :] = old[..., :length, :]
         return new
 
 

@@ -31,7 +31,7 @@ class OwnDecoder:
             raise BadValue(f"`taps` has layer {taps[-1]}: the model has {decoder.shape.layers} layers")
         self.decoder, self.context, self.taps, self.threads = decoder, context, tuple(taps), threads
         self.place = decoder.weights.norm.device
-        self._recorder = Recorder(self.place) if self.place.type == "cuda" else None
+        self.recorder = Recorder(self.place) if self.place.type == "cuda" else None
         self.keeps_rows = self.place.type == "cuda"  # on the device, until they are asked for
         self._idle: list[Passes] = []
 
@@ -44,7 +44,7 @@ class OwnDecoder:
         """Return passes for a new text."""
         if self._idle:
             return self._idle.pop()
-        return Passes(self.decoder, self.context, self._recorder, self.taps, facts=self.keeps_rows)
+        return Passes(self.decoder, self.context, self.recorder, self.taps, facts=self.keeps_rows)
 
     def give_back(self, passes: Passes) -> None:
         """Keep the passes of a text that ended for another one."""
@@ -77,29 +77,29 @@ class OwnSession(TreeSession):
             raise ContextFull(total, own.context)
         wanted = rows + len(branches)
         if not tree.size:
-            return np.empty((0, own.vocab), np.float32)
+            return self._empty()
         if own.threads:
             use_threads(own.threads)
         read = [*tokens, *(branch.token for branch in branches)]
         with self._torch.inference_mode(), memory_errors(own.place, f"a text of {total} tokens"):
-            if tree.size <= WIDEST:
-                found = self._passes.short(read, tree, self._length)
-                logits = self._passes.logits[tree.size - wanted : tree.size]
-            else:
-                found = self._passes.long(read, tree, self._length)
-                logits = self._passes.rows(found.states[tree.size - wanted :])
+            read_by = self._passes.short if tree.size <= WIDEST else self._passes.long
+            found = read_by(read, tree, self._length)
             self._note(found)
-            rows_found = self._found(logits, tree.size) if wanted else self._numpy(logits)
+            rows_found = self._found(found, tree.size, wanted) if wanted else self._empty()
         self._length += len(tokens)
         return rows_found
 
-    def _found(self, logits: Any, size: int) -> Logits:
-        """Return rows of logits [rows, vocab] of a pass over `size` tokens, on a device as they are there."""
-        passes, turn = self._passes, self._passes.turn
+    def _empty(self) -> Logits:
+        return np.empty((0, self._own.vocab), np.float32)
+
+    def _found(self, found: Found, size: int, rows: int) -> Logits:
+        """Return the last rows [rows, vocab] of a pass over `size` tokens, on a device as they are there."""
+        passes, turn, short = self._passes, self._passes.turn, size <= WIDEST
+        first = size - rows
+        logits = passes.logits[first:size] if short else passes.rows(found.states[first:])
         if not self._own.keeps_rows:
             return self._numpy(logits)
-        short = size <= WIDEST
-        known = passes.facts[size - len(logits) : size] if short else facts_of(logits.float())
+        known = passes.facts[first:size] if short else facts_of(logits.float())
         facts = self._few(known).copy()
         fetch = Fetched(self._numpy, logits, lambda: not short or passes.turn == turn)
         return cast(Logits, DeviceRows(facts, logits.shape[1], fetch))
