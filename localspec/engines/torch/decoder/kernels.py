@@ -29,10 +29,11 @@ def eight_bit_product(x: Any, codes: Any, scale: Any) -> Any:
     steps = triton.cdiv(columns // tile, parts)
     parts = triton.cdiv(columns, steps * tile)
     sums = torch.empty((parts, tokens, rows), dtype=torch.float32, device=x.device)
-    _product[triton.cdiv(rows, ROWS), parts](
-        x.contiguous(), codes, scale, sums, tokens, rows, columns, groups, COLUMNS=columns // groups,
-        STEPS=steps, TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=ROWS, TILE=tile,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):  # Triton launches on the current card
+        _product[triton.cdiv(rows, ROWS), parts](
+            x.contiguous(), codes, scale, sums, tokens, rows, columns, groups, COLUMNS=columns // groups,
+            STEPS=steps, TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=ROWS, TILE=tile,
+        )  # fmt: skip
     return (sums[0] if parts == 1 else sums.sum(0)).to(x.dtype)
 
 
