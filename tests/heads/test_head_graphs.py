@@ -81,6 +81,18 @@ def test_a_rewound_head_reads_as_a_new_one(folder: Path, gguf: Path) -> None:
             session.forward([1] * 300, 1)
 
 
+def test_the_head_of_a_compressed_target_reads_its_embedding_alone(folder: Path, gguf: Path) -> None:
+    found = []
+    for weights in ("plain", "int8"):
+        engine = Torch(folder, device="cpu", precision="f32", target=str(gguf), weights=weights)
+        assert hasattr(engine, "model") == (weights == "plain")
+        session = engine.session()
+        assert isinstance(session, HeadSession)
+        session.lead(session.fuse(drawn(len(TEXT), len(TAPS) * 256)))
+        found.append(session.forward(TEXT, 4).copy())
+    assert np.abs(found[0] - found[1]).max() < 0.01 * found[0].std()  # it is rounded to float16
+
+
 def test_training_and_drafting_compute_the_same(folder: Path, gguf: Path) -> None:
     """The unrolled guesses of the training are those of a session that reads its own states."""
     head, session = layout.read(folder), sessions(folder, gguf)[0]

@@ -12,7 +12,7 @@ from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
 from localspec.engines.torch.decoder.shared import OwnSharedPasses
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
-from localspec.engines.torch.model import PLAIN, TorchModel
+from localspec.engines.torch.model import PLAIN, TABLE, TorchModel
 from localspec.engines.torch.reduced import TorchReducibleSession
 from localspec.engines.torch.sessions import (
     GrowingSession,
@@ -73,9 +73,8 @@ class Torch(TorchModel, Engine):
         self.head: HeadModel | None = None
         self.taps = layer_split.taps_of(taps) if taps else ()
         head = layout.is_head(model)
-        super().__init__(
-            self._read_first(model, target), device, precision, threads, PLAIN if head else weights
-        )
+        form = TABLE if head and weights != PLAIN else weights
+        super().__init__(self._read_first(model, target), device, precision, threads, form)
         if head:
             self.head = HeadModel(model, self)
             self.vocab, self.context = len(self.head.tokens), self.head.torch.shape.context
@@ -149,6 +148,10 @@ class Torch(TorchModel, Engine):
         On a CPU both are equally fast. Raises UnsupportedModel if ours is asked for and knows no such model.
         """
         found, auto = self.decoder, decoder == "auto"
+        if self.place.type not in ("cpu", "cuda") and not auto:
+            raise UnsupportedModel(
+                f"The torch engine has no decoder of its own on {self.device}", "Leave `decoder` out"
+            )
         if not found and (decoder == "transformers" or (auto and self.place.type != "cuda")):
             return None
         try:

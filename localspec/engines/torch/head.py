@@ -29,7 +29,7 @@ class HeadModel:
             return torch.from_numpy(values).to(target.place, target.dtype)
 
         embedding = found.embedding
-        table = target.model.get_input_embeddings().weight if embedding is None else moved(embedding)
+        table = target.table if embedding is None else moved(embedding)
         weights = {name: moved(values) for name, values in found.tensors.items()}
         self.torch = TorchHead(found.shape, weights, table)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.loading import of_file
+from localspec.engines.torch.decoder.loading import of_file, table_of
 from localspec.errors import UnsupportedModel
 from localspec.formats.files import NO_LIMIT
 from localspec.formats.huggingface.loading import load
@@ -16,14 +16,15 @@ from localspec.formats.huggingface.torch_devices import find_device, memory_erro
 
 # attention kinds of layers whose whole state is in their keys and values
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
-PLAIN = "plain"
+PLAIN, TABLE = "plain", "table"
 MEMORIES = ("past_key_values", "cache_params", "state")  # what model families call their cache
 
 
 class TorchModel:
     """A transformers causal model with its weights on a device, or a decoder of our own with compressed ones.
 
-    `form` is that of the weights; one other than PLAIN has a `decoder` and no `model`.
+    `form` is that of the weights; one other than PLAIN has a `decoder` and no `model`, and TABLE neither, but
+    the embedding alone, for a head.
     `recurrent` tells that its state cannot be cut, `static` that its device compiles each shape, `cache_name`
     what its family calls the cache. `continues` tells whether a recurrent state may be followed by a pass
     over several tokens.
@@ -44,6 +45,8 @@ class TorchModel:
         with memory_errors(self.place, path.name):
             if form == PLAIN:
                 self._load(path)
+            elif form == TABLE:
+                self._table = table_of(path, self.place, self.dtype)
             else:
                 self.decoder = of_file(path, self.place, self.dtype, form)
                 self.vocab, self.context = self.decoder.weights.head.rows, self.decoder.shape.context
@@ -60,6 +63,11 @@ class TorchModel:
         types = set(getattr(self.config, "layer_types", None) or ())
         stateful = getattr(self.model, "_is_stateful", False) or self.cache_name != MEMORIES[0]
         self.recurrent = stateful or bool(types - ATTENTION)
+
+    @property
+    def table(self) -> Any:
+        """The embedding [vocab, width]."""
+        return self._table if self.form == TABLE else self.model.get_input_embeddings().weight
 
     @property
     def masked(self) -> bool:

@@ -20,6 +20,7 @@ from localspec.engines.torch.engine import Torch
 from localspec.errors import BadValue, BrokenModel, TooLittleMemory, UnsupportedModel
 from localspec.formats.gguf.quants import unpack
 from localspec.formats.graph.weights import eight_bits
+from localspec.formats.huggingface import torch_devices
 from localspec.plugins import parse
 
 pytestmark = pytest.mark.engines
@@ -151,7 +152,7 @@ def test_a_full_card_is_told_in_numbers(tmp_path: Path, monkeypatch: pytest.Monk
         loading._check_card(path, torch.device("cuda"), "int4")
 
 
-def test_what_cannot_be_compressed_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_compressed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved("gpt2", tmp_path / "gpt2")
     with pytest.raises(UnsupportedModel, match="`gpt2` model"):
         own(tmp_path / "gpt2", "int8")
@@ -159,6 +160,10 @@ def test_what_cannot_be_compressed_is_refused(tmp_path: Path) -> None:
     for options in ({"exit": 1}, {"skip": True}, {"decoder": "transformers"}):
         with pytest.raises(BadValue, match="`weights` and .* exclude each other"):
             own(path, "int8", **options)
+    monkeypatch.setattr(torch_devices, "_devices", lambda: {"mps": torch.device("meta")})
+    with pytest.raises(UnsupportedModel, match="compresses no weights"):
+        Torch(path, device="mps", weights="int8", precision="f32")
+    monkeypatch.undo()
     path.write_bytes(path.read_bytes()[:-3000])
     with pytest.raises(BrokenModel):
         own(path, "int4")

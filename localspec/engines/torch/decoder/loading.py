@@ -51,6 +51,10 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
 
     from localspec.engines.torch.decoder.compressed import FileTensors
 
+    if place.type not in ("cpu", "cuda"):
+        raise UnsupportedModel(
+            f"The torch engine compresses no weights on {place.type}", "Leave `weights` out"
+        )
     source, shape = _opened(path, form)
     if place.type == "cuda":
         _check_card(path, place, form)
@@ -61,6 +65,19 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
     )
     with torch.inference_mode(False):
         return Decoder(read(shape, FileTensors(shape, weights, place, dtype, form)))
+
+
+def table_of(path: Path, place: Any, dtype: Any) -> Any:
+    """Return the embedding [vocab, width] of a model file on a device, for a head; raises BrokenModel."""
+    import torch
+
+    source, _ = _opened(path, "int8")
+    weights = (
+        GgufWeights(source, offsets=False, plain=True)
+        if isinstance(source, GgufFile)
+        else FolderWeights(source, plain=True)
+    )
+    return torch.from_numpy(weights.table("token_embd").values()).to(place, dtype)
 
 
 def compressed_bytes(path: Path, form: str) -> int:
