@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -133,6 +134,43 @@ def read_safetensors(folder: Path, data: bytes) -> None:
     file_of(folder, "config.json", json.dumps(inputs.CONFIG).encode())
     file_of(folder, "model.safetensors", data)
     opened = SafetensorsFolder.open(folder)
+    each_by_itself(*(lambda name=name: opened.array(name) for name in list(opened.tensors)[:20]))
+
+
+PACKING = {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": False}
+
+
+def packed(folder: Path) -> list[bytes]:
+    """Return matrices of 16 rows and 32 columns as GPTQ and as AWQ pack them."""
+    parts = {"qzeros": ("I32", [2, 2]), "scales": ("F16", [2, 16])}
+    found = []
+    for own in ({"qweight": ("I32", [4, 16]), "g_idx": ("I32", [32])}, {"qweight": ("I32", [32, 2])}):
+        header, data = {}, b""
+        for name, (kind, shape) in (own | parts).items():
+            size = math.prod(shape) * (4 if kind == "I32" else 2)
+            groups = bytes(64) + b"\1\0\0\0" * 16  # of the first 16 columns, and of the others
+            content = groups if name == "g_idx" else bytes(size)
+            place = [len(data), len(data) + size]
+            header[f"a.{name}"] = {"dtype": kind, "shape": shape, "data_offsets": place}
+            data += content
+        found.append(inputs.with_header(json.dumps(header).encode(), data))
+    return found
+
+
+def read_packed(folder: Path, data: bytes) -> None:
+    """Read all tensors of a folder that GPTQ or AWQ packed."""
+    method = {} if b"g_idx" in data else {"quant_method": "awq"}
+    read_packing(folder, json.dumps(PACKING | method).encode(), data)
+
+
+def read_packing(folder: Path, data: bytes, tensors: bytes | None = None) -> None:
+    """Read what a config says of the packing of its matrices."""
+    from localspec.formats.huggingface.packed import folder_of
+
+    config = b'{"model_type": "llama", "quantization_config": ' + data + b"}"
+    file_of(folder, "config.json", config)
+    file_of(folder, "model.safetensors", packed(folder)[0] if tensors is None else tensors)
+    opened = folder_of(folder)
     each_by_itself(*(lambda name=name: opened.array(name) for name in list(opened.tensors)[:20]))
 
 
@@ -502,6 +540,8 @@ TARGETS: dict[str, Target] = {
     "graph": Target(read_graph, lambda folder: [inputs.gguf_file(folder)], binary=True),
     "safetensors": Target(read_safetensors, lambda folder: [inputs.safetensors()], binary=True),
     "safetensors-header": Target(read_header, header_of),
+    "packed": Target(read_packed, packed, binary=True),
+    "packing": Target(read_packing, texts(PACKING, PACKING | {"checkpoint_format": "gptq_v2"})),
     "index": Target(read_index, texts(inputs.INDEX)),
     "config": Target(read_config, texts(*CONFIGS)),
     "diffusion": Target(read_diffusion, texts(*map(tiny_diffusion.config_of, tiny_diffusion.CONFIGS))),
