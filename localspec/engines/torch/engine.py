@@ -24,7 +24,7 @@ from localspec.engines.torch.sessions import (
     TorchTreeSession,
 )
 from localspec.engines.torch.shared import TorchSharedPasses
-from localspec.errors import ModelError, UnsupportedModel, one_of
+from localspec.errors import UnsupportedModel, one_of
 from localspec.formats.graph import layer_split
 from localspec.formats.heads import layout
 from localspec.formats.huggingface import early_exit
@@ -40,9 +40,9 @@ class Torch(TorchModel, Engine):
 
     A GGUF file runs with the values that its tensors stand for, without their compression. `auto` takes CUDA,
     else Gaudi, else Apple's GPU, else the CPU, and computes in float32 on a CPU, in bfloat16 or float16
-    elsewhere. On CUDA the families that become OpenVINO graphs run in a decoder of our own, whose passes over
-    a few tokens are recorded; other families, an `exit` and `skip` run in transformers' modules over the same
-    weights. Gaudi has passes of a few fixed shapes. The recordings and Gaudi were not run on hardware.
+    elsewhere. With `decoder=own` the families that become OpenVINO graphs run in a decoder of our own, whose
+    passes over a few tokens CUDA records; `auto` waits for that to have run on a card, and takes it only for
+    compressed weights. Gaudi has passes of a few fixed shapes. Neither was run on hardware.
     """
 
     forms = ("safetensors", "gguf")
@@ -145,22 +145,16 @@ class Torch(TorchModel, Engine):
     def _own(self, decoder: str) -> OwnDecoder | None:
         """Return a decoder of our own, None to run transformers' modules.
 
-        On a CPU both are equally fast. Raises UnsupportedModel if ours is asked for and knows no such model.
+        Raises UnsupportedModel if ours is asked for and knows no such device or model.
         """
-        found, auto = self.decoder, decoder == "auto"
-        if self.place.type not in ("cpu", "cuda") and not auto:
+        found = self.decoder
+        if decoder == "own" and self.place.type not in ("cpu", "cuda"):
             raise UnsupportedModel(
                 f"The torch engine has no decoder of its own on {self.device}", "Leave `decoder` out"
             )
-        if not found and (decoder == "transformers" or (auto and self.place.type != "cuda")):
-            return None
-        try:
+        if decoder == "own":
             found = found or loading.of_model(self.model, self.path, self.context)
-        except ModelError:
-            if auto:
-                return None
-            raise
-        return OwnDecoder(found, self.context, self.taps, self.threads)
+        return OwnDecoder(found, self.context, self.taps, self.threads) if found else None
 
     def _check(self) -> None:
         chunked = "chunked_attention" in (getattr(self.config, "layer_types", None) or ())

@@ -34,7 +34,7 @@ def written(kind: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize(("kind", "form"), [("F32", "plain"), ("Q8_0", "int8"), ("Q4_0", "int4")])
 def test_recorded_passes_are_those_that_run_as_they_are(kind: str, form: str, tmp_path: Path) -> None:
-    engine: Any = Torch(written(kind, tmp_path), device="cuda", precision="bf16", weights=form)
+    engine: Any = Torch(written(kind, tmp_path), device="cuda", decoder="own", precision="bf16", weights=form)
     session = engine.session()
     session.forward(TEXT[:100], 0)
     passes = session._passes
@@ -52,7 +52,7 @@ def test_any_widths_and_rewinds_give_the_logits_of_the_formulas(
 ) -> None:
     monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 64)  # so that buffers move, and recordings with them
     expected = tiny.logits(tiny.make("llama", kind, interleaved=True), TEXT)
-    engine = Torch(written(kind, tmp_path), device="cuda", precision="f32", weights=form)
+    engine = Torch(written(kind, tmp_path), device="cuda", decoder="own", precision="f32", weights=form)
     session, held, numbers = engine.session(), 0, np.random.default_rng(1)
     for _ in range(60):
         size = min(int(numbers.choice([1, 1, 2, 5, 11, 16, 17, 40])), len(TEXT) - held)
@@ -67,7 +67,7 @@ def test_any_widths_and_rewinds_give_the_logits_of_the_formulas(
 
 def test_texts_share_recorded_passes(tmp_path: Path) -> None:
     expected = tiny.logits(tiny.make("llama", "F32", interleaved=True), TEXT)
-    passes = Torch(written("F32", tmp_path), device="cuda", precision="f32").shared_passes(3)
+    passes = Torch(written("F32", tmp_path), device="cuda", decoder="own", precision="f32").shared_passes(3)
     assert passes is not None
     sessions, at = [passes.session() for _ in range(3)], 0
     for size in (1, 5, 16, 40, 1, 1, 3, 30):
@@ -78,7 +78,7 @@ def test_texts_share_recorded_passes(tmp_path: Path) -> None:
 
 
 def test_greedy_choices_leave_the_rows_on_the_card(tmp_path: Path) -> None:
-    session = Torch(written("F32", tmp_path), device="cuda", precision="f32").session()
+    session = Torch(written("F32", tmp_path), device="cuda", decoder="own", precision="f32").session()
     for count in (1, 7, 40):
         found: Any = session.forward(TEXT[:count], count)
         assert isinstance(found, DeviceRows)
@@ -90,7 +90,7 @@ def test_greedy_choices_leave_the_rows_on_the_card(tmp_path: Path) -> None:
 
 
 def test_sessions_in_two_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
-    engine = Torch(written("F32", tmp_path), device="cuda", precision="f32")
+    engine = Torch(written("F32", tmp_path), device="cuda", decoder="own", precision="f32")
     texts = (TEXT[:60], TEXT[90:150])
     alone = [read(engine.session(), tokens, 20, 1, 3) for tokens in texts]
     with ThreadPoolExecutor(2) as pool:
