@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from localspec.core.types import Tokens
 from localspec.disk import atomic
@@ -13,6 +13,7 @@ from localspec.drafting.build_step import BuildContext, TargetText
 from localspec.drafting.time_limit import TimeLimit
 from localspec.errors import BadValue
 from localspec.formats.huggingface.torch_devices import run_in_halves
+from localspec.training.loop import length
 
 MAX_QUESTION, MAX_ANSWER = 192, 256  # tokens
 MIN_ANSWER = 8  # tokens; shorter answers teach nothing
@@ -171,3 +172,30 @@ def _until_stop(tokens: list[int], stop_tokens: Sequence[int], keep: bool) -> li
         if token in stop_tokens:
             return tokens[: at + keep]
     return tokens
+
+
+class TextBatch(NamedTuple):
+    """Texts as torch tensors, padded on the right.
+
+    `tokens` and `mask` are [texts, tokens]; `counted` [texts, tokens - 1] tells where the next token belongs
+    to an answer.
+    """
+
+    tokens: Any
+    mask: Any
+    counted: Any
+
+
+def batch_of(texts: Sequence[TargetText], device: Any) -> TextBatch:
+    """Return texts as a batch on a torch device."""
+    import torch
+
+    width = max(map(length, texts))
+    tokens = torch.zeros(len(texts), width, dtype=torch.long)
+    mask, counted = torch.zeros_like(tokens), torch.zeros(len(texts), width - 1, dtype=torch.bool)
+    for row, (prompt, answer) in enumerate(texts):
+        end = len(prompt) + len(answer)
+        tokens[row, :end] = torch.tensor([*prompt, *answer])
+        mask[row, :end] = 1
+        counted[row, len(prompt) - 1 : end - 1] = True
+    return TextBatch(tokens.to(device), mask.to(device), counted.to(device))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localspec.drafting.build_step import TargetText
-from localspec.training.loop import Listener, TrainingPlan, TrainingResult, autocast, length, train
+from localspec.training.loop import Listener, TrainingPlan, TrainingResult, autocast, train
 from localspec.training.losses import end_to_end, overlap, top_cross_entropy
+from localspec.training.texts import TextBatch, batch_of
 
 EVAL_BATCH = 8  # texts
 
@@ -41,35 +41,14 @@ def acceptance(model: Any, texts: Sequence[TargetText]) -> float:
     hits = count = 0
     with torch.inference_mode(), autocast(model.device):
         for at in range(0, len(texts), EVAL_BATCH):
-            batch = _batch(texts[at : at + EVAL_BATCH], model.device)
+            batch = batch_of(texts[at : at + EVAL_BATCH], model.device)
             likeliest = _logits(model, batch)[:, :-1].argmax(-1)
             hit = (likeliest == batch.tokens[:, 1:]) & batch.counted
             hits, count = hits + int(hit.sum()), count + int(batch.counted.sum())
     return hits / max(count, 1)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    tokens: Any  # [texts, tokens]
-    mask: Any  # [texts, tokens]
-    counted: Any  # [texts, tokens - 1]: whether the next token belongs to the answer
-
-
-def _batch(texts: Sequence[TargetText], device: Any) -> _Batch:
-    import torch
-
-    width = max(map(length, texts))
-    tokens = torch.zeros(len(texts), width, dtype=torch.long)
-    mask, counted = torch.zeros_like(tokens), torch.zeros(len(texts), width - 1, dtype=torch.bool)
-    for row, (prompt, answer) in enumerate(texts):
-        end = len(prompt) + len(answer)
-        tokens[row, :end] = torch.tensor([*prompt, *answer])
-        mask[row, :end] = 1
-        counted[row, len(prompt) - 1 : end - 1] = True
-    return _Batch(tokens.to(device), mask.to(device), counted.to(device))
-
-
-def _logits(model: Any, batch: _Batch) -> Any:
+def _logits(model: Any, batch: TextBatch) -> Any:
     return model(input_ids=batch.tokens, attention_mask=batch.mask, use_cache=False).logits
 
 
@@ -95,7 +74,7 @@ class _Student:
     def loss(self, texts: Sequence[TargetText], progress: float) -> Any:
         import torch
 
-        batch = _batch(texts, self._draft.device)
+        batch = batch_of(texts, self._draft.device)
         with torch.no_grad(), autocast(self._teacher.device):
             target = _logits(self._teacher, batch)[:, :-1][batch.counted]
         with autocast(self._draft.device):
