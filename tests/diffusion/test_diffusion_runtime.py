@@ -9,6 +9,7 @@ import puzzles
 import pytest
 import tiny
 import tiny_diffusion
+from said import Said
 from typer.testing import CliRunner
 
 import localspec
@@ -16,19 +17,10 @@ from localspec.cli.app import app
 from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, LocalspecError, UnknownName, UnsupportedModel
 from localspec.library import Library, Silent
+from localspec.library.importing.add_local import add_local
 from localspec.runtime import diffusion
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-
-
-class Said(Silent):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 def loaded(library: Library, name: str, progress: Silent | None = None, **choice: str) -> Runtime:
@@ -47,6 +39,13 @@ def test_its_engine_and_its_sampler_are_found(library: Library, toy: str) -> Non
     assert (answer.text, answer.finish_reason) == ("046", "stop")
     assert answer.stats.passes == 10
     assert answer.off_reason == diffusion.UNASKED
+
+
+def test_an_import_sends_nobody_to_another_engine(library: Library, toy: str) -> None:
+    said = Said()
+    add_local(library, Path(toy), "brackets", said)
+    assert said.lines == []
+    assert str(loaded(library, "brackets").resolution.target.spec) == "diffusion"
 
 
 def test_a_conversation_goes_on_from_the_same_text(library: Library, toy: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import tiny
 import torch
 from command import Localspec
+from said import Said
 
 from localspec.build import CalibrationPrompt, HeadBuild, build_head, card
 from localspec.build import heads as build_module
@@ -36,14 +37,6 @@ pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("one_torch_thread")]
 CPU = torch.device("cpu")
 
 
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
 @pytest.fixture(scope="module")
 def teacher(gguf: Path) -> Any:
     return loading.load(gguf, CPU, torch.float32)
@@ -63,7 +56,7 @@ def plan(**options: Any) -> HeadPlan:
 
 
 def trained(gguf: Path, teacher: Any, texts: list[TargetText], state: Path, **options: Any) -> Any:
-    heard = Heard()
+    heard = Said()
     found = train_head(gguf, teacher, texts[6:], texts[:6], [95], plan(**options), state, heard)
     return *found, heard.lines
 
@@ -228,7 +221,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_head_is_trained_added_and_drafts(library: Library, gguf: Path, short: None) -> None:
     build = HeadBuild("own", str(gguf), plan(seconds=60.0, steps=12, rate=3e-3), device="cpu")
-    heard = Heard()
+    heard = Said()
     built = build_head(build, PROMPTS, library, heard)
     target = library.resolve(str(gguf), Silent())
     assert built.kind == "head"
@@ -265,7 +258,7 @@ def test_a_killed_build_of_a_head_resumes(
     assert library.find("own") is None
     written = (library.home / "building" / "own" / build_module.TEXTS).read_text("utf-8")
     assert len(written.splitlines()) > 8
-    heard = Heard()
+    heard = Said()
     build_head(build, PROMPTS, library, heard)
     assert "Resuming the training of `own`" in heard.lines
     assert library.find("own") is not None

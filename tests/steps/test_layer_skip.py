@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from said import Said
 
 from localspec.drafting.build_step import TargetText
 from localspec.formats.huggingface import early_exit, loading
-from localspec.library import Silent
 from localspec.training import texts as texts_module
 from localspec.training.layer_skip import LayerSkipLearner, SkipPlan
 from localspec.training.loop import TrainingPlan, train
@@ -21,16 +21,6 @@ pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("one_torch_thread")]
 
 CPU = torch.device("cpu")
 PLAN = SkipPlan(exits=(2, 3), rank=4, most=0.2)
-
-
-class Told(Silent):
-    """Progress that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +49,7 @@ def test_a_new_adapter_changes_nothing(gguf: Path, texts: list[TargetText]) -> N
 
 
 def test_exits_learn_what_the_last_layer_says(gguf: Path, texts: list[TargetText], tmp_path: Path) -> None:
-    model, told = loading.load_trainable(gguf, CPU), Told()
+    model, told = loading.load_trainable(gguf, CPU), Said()
     learner = LayerSkipLearner(model, texts[:12], PLAN)
     before = learner.measured()[1]
     plan = TrainingPlan(1e9, 0.003, batch=12, warm=0.0, steps=80)

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from localspec.errors import BrokenModel, StorageError, UnsupportedModel
+from localspec.formats.diffusion.config import is_diffusion
 from localspec.library.manifest import Manifest
 from localspec.library.progress import Progress
 
@@ -44,7 +45,7 @@ def reason(about: Manifest) -> str:
 
 def report(about: Manifest, progress: Progress) -> None:
     """Say why a model has no graph, if it was refused."""
-    if about.no_graph:
+    if about.no_graph and not is_diffusion(about.architecture):  # those have an engine of their own
         progress.say(f"{reason(about)}; another engine may support it")
 
 
