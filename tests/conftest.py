@@ -89,6 +89,7 @@ def ask_toy(
         seed=seed,
         answer_from=len(prompt),
         coupled=checked.coupled,
+        quantiles=checked.quantiles,
         constraint=constraint,
     )
     steps = decode(

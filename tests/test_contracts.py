@@ -81,8 +81,8 @@ def drafted_by(name: str, target: Cursor) -> Drafter:
     """Return the drafter, with a draft model if it is one of those that run a model."""
     part = plugins.part("drafters", name)
     translation = words.translation() if part.made_by.translates != "never" else None  # type: ignore[attr-defined]
-    engine = DRAFTS[kind_of_draft(part)]
-    draft_model = [DraftModel(engine, WIDTH, translation)] if "name" in part.settings else []
+    engine = DRAFTS.get(kind_of_draft(part))  # none for hints, which the target's engine reads
+    draft_model = [DraftModel(engine, WIDTH, translation)] if engine and "name" in part.settings else []
     drafter: Drafter = made("drafters", name, target, *draft_model)
     return drafter
 

@@ -22,12 +22,15 @@ from localspec.drafting.speedup import chain_speedup
 from localspec.drafting.time_limit import TimeLimit
 from localspec.formats.heads.layout import Head
 from localspec.formats.huggingface import loading, torch_devices
+from localspec.formats.k_forcing.layout import StoredHints
 from localspec.library import Library, Manifest, Progress, StoredModel
 from localspec.library.importing import heads
+from localspec.library.importing import hints as importing
 from localspec.library.importing.add_local import check_available
 from localspec.library.locks import locked
 from localspec.library.model import FORMATS, write_json
 from localspec.training.head_training import HeadPlan, train_head
+from localspec.training.k_forcing_training import KForcingPlan, train_hints
 
 TEXTS, CHECKPOINT = "head-texts.jsonl", "head.pt"
 WRITING = 0.3  # share of the time in which texts are written
@@ -38,12 +41,12 @@ REPEATS = 16  # timed guesses
 class HeadBuild:
     """Trains the head `name` for the model `target` as `plan` says, whose seconds include writing texts.
 
-    Training runs on a torch `device`.
+    With the plan of K-Forcing it trains hints. Training runs on a torch `device`.
     """
 
     name: str
     target: str
-    plan: HeadPlan
+    plan: HeadPlan | KForcingPlan
     device: str = "auto"
 
 
@@ -69,19 +72,22 @@ def build_head(
             "files": target.manifest.digests,
             "versions": [version(name) for name in ("localspec", "openvino")],
         }
-        if not emptied_for(key, work) and (work / CHECKPOINT).is_file():
+        if not emptied_for(key, work) and any(work.glob("*.pt")):
             progress.say(f"Resuming the training of `{build.name}`")
         context = Workspace(target, target, prompts, library, progress, work)
         head = _trained(build, context, place)
-        _add(build, head, target, context, library, progress)
+        if isinstance(head, StoredHints):
+            _add_hints(build.name, head, target, library, progress)
+        else:
+            _add(build, head, target, context, library, progress)
         shutil.rmtree(work)
     found = library.find(build.name)
     assert found is not None
     return found
 
 
-def _trained(build: HeadBuild, context: Workspace, place: Any) -> Head:
-    """Return the trained head, with what the training found noted in it."""
+def _trained(build: HeadBuild, context: Workspace, place: Any) -> Head | StoredHints:
+    """Return the trained head or hints, with what the training found noted in it."""
     from localspec.training.texts import training_texts
 
     context.write_target_texts()  # before the time is counted, and the model takes memory
@@ -93,12 +99,16 @@ def _trained(build: HeadBuild, context: Workspace, place: Any) -> Head:
         texts = training_texts(context, model, kept, seconds=writing, seed=plan.seed)
         seconds = min(plan.seconds * (1 - WRITING), max(limit.left(), 1.0))
         title = f"Training a head on {len(texts):,} texts, on {place}"
+        held_out = context.target_texts()
         with context.step(title, round(seconds), "second"):
+            if isinstance(plan, KForcingPlan):
+                own = replace(plan, seconds=seconds)
+                return train_hints(model, texts, held_out, own, context.work_folder, context)
             return train_head(
                 path,
                 model,
                 texts,
-                context.target_texts(),
+                held_out,
                 context.stop_tokens(),
                 replace(plan, seconds=seconds),
                 context.work_folder / CHECKPOINT,
@@ -132,6 +142,21 @@ def _add(
         return heads.about_head(build.name, BUILT + target.name, reference, into, chosen=chosen)
 
     library.add(build.name, fill, progress)
+
+
+def _add_hints(
+    name: str, hints: StoredHints, target: StoredModel, library: Library, progress: Progress
+) -> None:
+    """Write hints, and add them to the library."""
+    reference = library.reference(target)
+    card = hints.about | {"target": reference, "parent": target.name, "date": date.today().isoformat()}
+
+    def fill(into: Path) -> Manifest:
+        importing.write(hints, target, reference, into)
+        write_json(into / CARD, card)
+        return importing.about_hints(name, BUILT + target.name, target)
+
+    library.add(name, fill, progress)
 
 
 def _costs(engine: Engine, head: Head, context: Workspace) -> dict[str, Any]:

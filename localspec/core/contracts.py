@@ -10,7 +10,7 @@ Read this first. The loop in `decode.py` knows these classes and nothing else:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -114,6 +114,30 @@ class HeadSession(Session):
     @abstractmethod
     def own(self) -> Logits:
         """Return the head's own states [rows, width] of the last pass, a view valid until the next one."""
+
+
+class HintedSession(Session):
+    """A session that reads hints, which stand for tokens that are not known yet (K-Forcing, 2606.10820).
+
+    A pass then gives `k` tokens, its own and those of k - 1 hints. An optional extra, asked for by type.
+    """
+
+    k: int
+
+    @abstractmethod
+    def hint(self, noise: Callable[[int], float], temperature: float) -> None:
+        """Let the next pass that has rows read hints after each of them.
+
+        A hint stands for the token at a position of the text, drawn at a `temperature` by inverse CDF at the
+        quantile `noise` of its position; at temperature 0 it is the likeliest one.
+        """
+
+    @abstractmethod
+    def hinted(self) -> Logits:
+        """Return the logits [rows, hints, vocab] after the hints of the last pass that had rows.
+
+        They may be none. The first ones are about the token after the next. A view until the next pass.
+        """
 
 
 class TreeSession(Session):
@@ -287,10 +311,11 @@ class Drafter(ABC):
     """A source of guesses. It does not decide when to stop: the draft-length policy does.
 
     A drafter is made as `Drafter(target, **options)` with the target's cursor; one with an option `name` runs
-    the model of that name and is made as `Drafter(target, draft_model, **options)`. One with an option
-    `middle` that names a model gets that as a third argument. `translates` tells whether it is given a
-    translation: never, always, or only for a draft model with another vocabulary. `kinds` are the kinds of
-    model that it runs: models of text, and heads, which read the target's states.
+    the model of that name and is made as `Drafter(target, draft_model, **options)`, unless it names hints,
+    which the target's engine reads. One with an option `middle` that names a model gets that as a third
+    argument. `translates` tells whether it is given a translation: never, always, or only for a draft model
+    with another vocabulary. `kinds` are the kinds of model that it runs: models of text, heads, which read
+    the target's states, and hints.
 
     For each answer the loop calls `begin` once, then `propose` and `observe` in turns, and `end` once, also
     after an interrupt or an error.
@@ -446,13 +471,14 @@ class Verifier(ABC):
 
     `lossless` tells whether the text keeps the target's own distribution. `coupled` tells whether a sampling
     drafter should share the target's randomness at each position (which makes them agree) or draw afresh (for
-    rejection sampling). `drafter` is the only drafter it works with, empty for any; that drafter gets the
-    verifier's options.
+    rejection sampling). With `quantiles` sampled tokens are drawn by inverse CDF. `drafter` is the only
+    drafter it works with, empty for any; that drafter gets the verifier's options.
     """
 
     lossless: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
     drafter: ClassVar[str] = ""
+    quantiles: bool = False
 
     @abstractmethod
     def verify(self, tokens: Tokens, draft: Sequence[Guess], logits: Logits, sampler: Sampler) -> Verdict:

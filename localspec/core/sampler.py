@@ -24,6 +24,7 @@ from localspec.errors import BadValue, ModelError
 
 SHARES = (1e-2, 1e-4)  # of the highest weight: thresholds to try for a nucleus
 COLDEST = 1e-30  # a temperature below it leaves the highest logits alone
+NO_TOKEN = np.array([-1])  # the noise of a position alone
 BLOCK = 64  # logits per block; the block maxima bound the top-k from below
 
 
@@ -96,7 +97,9 @@ class Sampler:
     alone, so an answer does not depend on how it was drafted: the same seed gives the same text with and
     without a draft. A coupled draft uses the same noise, which makes agreement likely (Gumbel coupling;
     Daliri et al. 2025, "Coupling without Communication and Drafter-Invariant Speculative Decoding"). An
-    uncoupled one, for rejection sampling, draws afresh each time.
+    uncoupled one, for rejection sampling, draws afresh each time. With `quantiles` a position has one number,
+    whatever its token: the token is drawn by inverse CDF in the order of the vocabulary, from the same
+    distribution. A draft that knows that number (K-Forcing) knows more than one that knows a number a token.
 
     `answer_from` is the position of the first answered token. A `constraint` holds for the target's tokens
     and for those of drafts alike, position by position. `alternatives` is how many of the likeliest tokens
@@ -110,6 +113,7 @@ class Sampler:
         seed: int = 0,
         answer_from: int = 0,
         coupled: bool = True,
+        quantiles: bool = False,
         constraint: Constraint | None = None,
         alternatives: int | None = None,
     ) -> None:
@@ -118,6 +122,7 @@ class Sampler:
         self._constraint = constraint
         self._from = answer_from
         self.coupled = coupled
+        self.quantiles = quantiles
         self._seed = np.uint64(seed & (2**64 - 1))
         self._fresh = np.random.default_rng(seed & (2**64 - 1))
         self._whole = Occurrences(0)
@@ -239,16 +244,23 @@ class Sampler:
         ]
 
     def coupled_draw(self, distribution: Distribution, position: int) -> int:
-        """Draw a token with the noise of `position`: argmin of Exponential(1) / p, an exponential race."""
+        """Draw a token with the noise of `position`: argmin of Exponential(1) / p, an exponential race.
+
+        With `quantiles` it is the token at the quantile of the position.
+        """
+        if self.quantiles:
+            return at_quantile(distribution, self.quantile(position))
         with np.errstate(divide="ignore"):
             race = -np.log(self._noise(distribution.tokens, position)) / distribution.probs
         return int(distribution.tokens[race.argmin()])
 
     def draw(self, distribution: Distribution) -> int:
         """Draw a token afresh."""
-        sums = np.cumsum(distribution.probs)
-        at = np.searchsorted(sums, min(self.uniform(), np.nextafter(sums[-1], 0)), side="right")
-        return int(distribution.tokens[at])
+        return at_quantile(distribution, self.uniform())
+
+    def quantile(self, position: int) -> float:
+        """Return the number in (0, 1) that draws the token at `position` with `quantiles`."""
+        return float(self._noise(NO_TOKEN, position)[0])
 
     def uniform(self) -> float:
         """Draw a number from [0, 1) afresh."""
@@ -274,6 +286,13 @@ class Sampler:
             bits: NDArray[np.uint64] = _mix(_mix(tokens.astype(np.uint64) ^ key) + key)
         # 52 bits: with 53 the highest would round to 1
         return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def at_quantile(distribution: Distribution, quantile: float) -> int:
+    """Return the token at a quantile in [0, 1) by inverse CDF, in the order of the vocabulary."""
+    sums = np.cumsum(distribution.probs)
+    at = np.searchsorted(sums, min(quantile * sums[-1], np.nextafter(sums[-1], 0)), side="right")
+    return int(distribution.tokens[at])
 
 
 class Occurrences:

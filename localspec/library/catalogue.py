@@ -24,6 +24,7 @@ SPEAKERS = "speakers"  # the entry whose models tell speakers apart
 SHOWN_BY = "localspec search"  # the command that lists the models
 # Kinds of models: those that chat, that transcribe, and that tell speakers apart.
 TEXT, SPEECH, DIARIZATION, HEAD = "text", "speech", "diarization", "head"
+K_FORCING = "k-forcing"  # hints, which a target's own passes read
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GRAPH = "openvino_model.xml"
 FORMATS = ("openvino", "gguf", "safetensors")
 # By architecture; all others are models of text.
-KINDS = {"whisper": "speech", "speakers": "diarization", "eagle3": "head"}
+KINDS = {"whisper": "speech", "speakers": "diarization", "eagle3": "head", "k-forcing": "k-forcing"}
 
 # The sampling parameters of generation_config.json; its other keys configure other libraries.
 SAMPLING = {
@@ -49,7 +49,7 @@ class StoredModel:
 
     @property
     def kind(self) -> str:
-        """The kind of model: text, speech, diarization or head."""
+        """The kind of model: text, speech, diarization, head or k-forcing."""
         return KINDS.get(self.manifest.architecture, "text")
 
     @property

@@ -160,6 +160,11 @@ def _check_kind(name: str, kind: str | None, expected: str | None) -> None:
             f"`{name}` is a head: it drafts for the model that it was trained for, and answers no prompt",
             f"Type `localspec chat MODEL --draft {name}`; `localspec show {name}` names the model",
         )
+    if kind == catalogue.K_FORCING:
+        raise UnsupportedModel(
+            f"`{name}` holds hints, which the model that they were trained for reads: they answer no prompt",
+            f"Type `localspec chat MODEL --draft k_forcing:name={name}`",
+        )
     if kind == catalogue.SPEECH:
         raise UnsupportedModel(
             f"`{name}` is a model of speech: it transcribes audio and answers no prompt",

@@ -14,14 +14,15 @@ from localspec.errors import BadValue, UnknownModel, UnknownName
 from localspec.formats.heads import layout
 from localspec.formats.tokenizer import translation, vocabulary
 from localspec.library import Library, Progress, StoredModel
-from localspec.library.catalogue import HEAD
-from localspec.library.importing import heads
+from localspec.library.catalogue import HEAD, K_FORCING
+from localspec.library.importing import heads, hints
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, with_options
 from localspec.runtime.loading import LoadSpec
 from localspec.state import probes, skip_masks
 
 DIFFUSION = "diffusion"  # an engine, the drafter that runs its models, and their kind
+HINTS = "hints"  # an engine's option: the folder of those that passes read
 TAPS = "taps"  # an engine's option: the layers whose hidden states a head reads
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
     """Return a drafter with the draft model that its options name."""
     if not spec.options.get("name"):
         return DraftPlan(spec)
+    if K_FORCING in spec.part.made_by.kinds:
+        return DraftPlan(spec, needs=hints_for(spec, target, library))
     own = _draft_engine(engine, spec.name, spec.options)
     draft = _draft_called(spec.options["name"], target, own, library, progress)
     _check_kind(spec, draft)
@@ -172,6 +175,14 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
             f"`{draft.name}` has the vocabulary of `{target.name}`: `draft_model` drafts at a lower cost"
         )
     return DraftPlan(spec, LoadSpec(own, draft), not same)
+
+
+def hints_for(part: Spec, target: StoredModel, library: Library) -> dict[str, Any]:
+    """Return the engine's option for the hints that a drafter or a decoding names, if it names any."""
+    named = part.part.made_by.needs(**part.options)
+    if HINTS not in named:
+        return {}
+    return {HINTS: str(hints.folder_of(named[HINTS], target, library))}
 
 
 def with_own_tier(spec: Spec, target: StoredModel, engine: Spec) -> Spec:

@@ -342,6 +342,7 @@ class Runtime:
             seed=int.from_bytes(os.urandom(7)) if seed is None else seed,
             answer_from=answer_from,
             coupled=self.verifier.coupled,
+            quantiles=self.verifier.quantiles,
             constraint=self._constraint(grammar) if grammar else None,
             alternatives=alternatives,
         )

@@ -82,7 +82,7 @@ class Features:
         parts = (
             torch.nn.utils.rnn.pad_sequence(list(part), batch_first=True) for part in zip(*found, strict=True)
         )
-        return Batch(*self._tokens(texts), *parts)
+        return Batch(*tokens_of(texts, self.model.device), *parts)
 
     def _noting(self, tap: int) -> Any:
         def note(module: Any, given: Any, output: Any) -> None:
@@ -93,7 +93,7 @@ class Features:
     def _read(self, texts: Sequence[TargetText]) -> list[TextFeatures]:
         import torch
 
-        tokens, answers = self._tokens(texts)
+        tokens, answers = tokens_of(texts, self.model.device)
         mask = torch.arange(tokens.shape[1], device=tokens.device) < torch.tensor(
             [[length(text)] for text in texts], device=tokens.device
         )
@@ -126,15 +126,16 @@ class Features:
             self._room -= size
             self._kept[key] = found
 
-    def _tokens(self, texts: Sequence[TargetText]) -> tuple[Tensor, Tensor]:
-        """Return tokens [texts, tokens], and where the next one belongs to an answer."""
-        import torch
 
-        width = max(map(length, texts))
-        tokens = torch.zeros(len(texts), width, dtype=torch.long)
-        answers = torch.zeros(len(texts), width, dtype=torch.bool)
-        for row, (prompt, answer) in enumerate(texts):
-            end = len(prompt) + len(answer)
-            tokens[row, :end] = torch.tensor([*prompt, *answer])
-            answers[row, len(prompt) - 1 : end - 1] = True
-        return tokens.to(self.model.device), answers.to(self.model.device)
+def tokens_of(texts: Sequence[TargetText], device: Any) -> tuple[Tensor, Tensor]:
+    """Return tokens [texts, tokens], padded on the right, and where the next one belongs to an answer."""
+    import torch
+
+    width = max(map(length, texts))
+    tokens = torch.zeros(len(texts), width, dtype=torch.long)
+    answers = torch.zeros(len(texts), width, dtype=torch.bool)
+    for row, (prompt, answer) in enumerate(texts):
+        end = len(prompt) + len(answer)
+        tokens[row, :end] = torch.tensor([*prompt, *answer])
+        answers[row, len(prompt) - 1 : end - 1] = True
+    return tokens.to(device), answers.to(device)

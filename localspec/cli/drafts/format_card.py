@@ -51,6 +51,23 @@ def format_head(name: str, card: Card) -> str:
     return "\n".join([*lines, "It gains nothing on this machine: more minutes make better heads", hint])
 
 
+def format_hints(name: str, card: Card) -> str:
+    """Return the card of hints, and what to type next."""
+    hint = f"hint: localspec chat {card['target']} --engine torch --draft k_forcing:name={name}"
+    return "\n".join([f"{name}, hints for {card['target']}", *hint_lines(card), hint])
+
+
+def hint_lines(card: Card) -> list[str]:
+    """Return how many tokens a pass hints give, and how often these are right, a line for each fact."""
+    facts = {"tokens a pass": f"{card['k']}" if "k" in card else ""}
+    for title, key in (("greedy", "greedy_agreement"), ("sampled", "agreement")):
+        rates = card.get(key)
+        shown = " ".join(f"{rate:.0%}" for rate in rates or ())
+        facts[title] = f"{sum(rates):.2f} tokens a pass are right, by place {shown}" if rates else ""
+    facts["training"] = _training(card) if "steps" in card else ""
+    return [f"  {title:<14}{fact}" for title, fact in facts.items() if fact]
+
+
 def head_lines(card: Card) -> list[str]:
     """Return what a head guesses and what it gains, a line for each fact that its card has."""
     rates = card.get("acceptance")

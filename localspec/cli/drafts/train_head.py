@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from localspec.cli import completion, console, options
-from localspec.cli.drafts.format_card import format_head
+from localspec.cli.drafts.format_card import format_head, format_hints
 from localspec.cli.drafts.prompts import read_prompts
-from localspec.errors import UnknownName
+from localspec.errors import BadValue, UnknownName
 
 LOSSES = ("tv", "ce")
+EAGLE, K_FORCING = "eagle3", "k-forcing"
+KINDS = (EAGLE, K_FORCING)
+
+DEFAULTS: dict[str, Any] = {"depth": 3, "vocab": 32768, "intermediate": 0, "mtp": False, "loss": "tv"}
 
 PANELS = {
     options.MODEL: ("name",),
-    options.DRAFT: ("minutes", "depth", "vocab", "intermediate", "mtp", "loss", "seed", "prompts"),
+    options.DRAFT: (
+        "minutes",
+        "kind",
+        "k",
+        "depth",
+        "vocab",
+        "intermediate",
+        "mtp",
+        "loss",
+        "seed",
+        "prompts",
+    ),
     options.MACHINE: ("device",),
     options.OUTPUT: ("as_json",),
 }
@@ -25,12 +40,15 @@ HELP = """Train a head for MODEL: one layer that reads its hidden states and gue
 
 The model writes texts by itself, and the head learns to continue them; the model stays as it is. The head is
 added to the library, and `--draft auto` uses it if it makes MODEL faster. An interrupted training resumes.
+With `--kind k-forcing` it trains hints instead, which MODEL's own passes read: `--draft k_forcing:name=NAME`.
 It needs torch; a GPU trains in minutes what takes a processor hours."""
 EPILOG = """Examples:
 
   localspec train-head qwen2.5-coder-1.5b --minutes 20
 
-  localspec train-head smollm2-135m --minutes 5 --vocab 8192 --intermediate 512"""
+  localspec train-head smollm2-135m --minutes 5 --vocab 8192 --intermediate 512
+
+  localspec train-head smollm2-135m --kind k-forcing --k 4 --minutes 60"""
 
 Target = Annotated[
     str,
@@ -41,6 +59,11 @@ Name = Annotated[
     str | None, typer.Option(help="Name in the library.", metavar="NAME", show_default="MODEL-head")
 ]
 Device = Annotated[str, typer.Option(help="Torch device: auto, cpu, cuda or cuda:1.", metavar="NAME")]
+Kind = Annotated[str, typer.Option(help="eagle3 (a layer) or k-forcing (hints).", metavar="NAME")]
+Tokens = Annotated[
+    int | None,
+    typer.Option("--k", help="Tokens a pass of k-forcing: 2, 4, 8 or 16.", metavar="N", show_default="4"),
+]
 Depth = Annotated[int, typer.Option(help="Guesses in a row to train.", min=1, max=7, metavar="N")]
 Vocabulary = Annotated[int, typer.Option(help="Tokens that it can guess.", min=1, metavar="N")]
 Intermediate = Annotated[int, typer.Option(help="Width of its MLP, 0 for MODEL's.", min=0, metavar="N")]
@@ -55,11 +78,13 @@ def train_head(
     minutes: Minutes = 20.0,
     name: Name = None,
     device: Device = "auto",
-    depth: Depth = 3,
-    vocab: Vocabulary = 32768,
-    intermediate: Intermediate = 0,
-    mtp: Deep = False,
-    loss: Loss = "tv",
+    kind: Kind = EAGLE,
+    k: Tokens = None,
+    depth: Depth = DEFAULTS["depth"],
+    vocab: Vocabulary = DEFAULTS["vocab"],
+    intermediate: Intermediate = DEFAULTS["intermediate"],
+    mtp: Deep = DEFAULTS["mtp"],
+    loss: Loss = DEFAULTS["loss"],
     seed: Seed = 0,
     prompts: options.CalibrationPrompts = None,
     as_json: options.AsJsonCard = False,
@@ -69,21 +94,32 @@ def train_head(
     from localspec.cli.progress import Terminal
     from localspec.library import Library
     from localspec.training.head_training import HeadPlan
+    from localspec.training.k_forcing_training import KForcingPlan
 
-    if loss not in LOSSES:
-        raise UnknownName(f"Unknown loss `{loss}`", loss, LOSSES)
-    plan = HeadPlan(
-        seconds=minutes * 60,
-        depth=depth,
-        kept=vocab,
-        inner=intermediate,
-        deep=mtp,
-        loss=loss,
-        seed=seed,
-    )
+    own = {"depth": depth, "vocab": vocab, "intermediate": intermediate, "mtp": mtp, "loss": loss}
+    _check(kind, k, own)
+    if kind == K_FORCING:
+        plan: Any = KForcingPlan(minutes * 60, k=4 if k is None else k, seed=seed)
+    else:
+        plan = HeadPlan(minutes * 60, depth, vocab, intermediate, mtp, loss, seed=seed)
     library, calibration = Library(), read_prompts(prompts)
+    default = f"{model.rsplit('/', 1)[-1]}-{'head' if kind == EAGLE else kind}"
     with Terminal() as progress:
-        build = HeadBuild(name or f"{model.rsplit('/', 1)[-1]}-head", model, plan, device)
+        build = HeadBuild(name or default, model, plan, device)
         built = build_head(build, calibration, library, progress)
     values = card(built)
-    console.print_text(json.dumps(values, ensure_ascii=False) if as_json else format_head(built.name, values))
+    shown = format_head if kind == EAGLE else format_hints
+    console.print_text(json.dumps(values, ensure_ascii=False) if as_json else shown(built.name, values))
+
+
+def _check(kind: str, k: int | None, own: dict[str, Any]) -> None:
+    """Raise UnknownName for an unknown kind or loss, BadValue for an option of the other kind of head."""
+    if kind not in KINDS:
+        raise UnknownName(f"Unknown kind `{kind}`", kind, KINDS)
+    if (loss := own["loss"]) not in LOSSES:
+        raise UnknownName(f"Unknown loss `{loss}`", loss, LOSSES)
+    if kind == EAGLE and k is not None:
+        raise BadValue("`--k` does nothing without `--kind k-forcing`", "Leave it out, or use `--depth`")
+    given = [name for name, value in own.items() if value != DEFAULTS[name]]
+    if kind == K_FORCING and given:
+        raise BadValue(f"`--{given[0]}` does nothing beside `--kind k-forcing`", "Leave it out")

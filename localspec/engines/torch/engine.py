@@ -12,6 +12,7 @@ from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
 from localspec.engines.torch.decoder.shared import OwnSharedPasses
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
+from localspec.engines.torch.hinted import TorchHintedSession, hints_for
 from localspec.engines.torch.model import PLAIN, TABLE, TorchModel
 from localspec.engines.torch.reduced import TorchReducibleSession
 from localspec.engines.torch.sessions import (
@@ -59,14 +60,16 @@ class Torch(TorchModel, Engine):
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
         skip: Annotated[bool, Option("let smaller passes leave out sub-blocks")] = False,
         taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
+        hints: Annotated[str, Option("folder of hints that passes read, such as those of K-Forcing")] = "",
         target: Annotated[str, Option("the files of a head's target, whose embedding it reads")] = "",
         decoder: Annotated[str, Option("code that runs the layers", choices=DECODERS)] = "auto",
         weights: Annotated[str, Option("form of the matrices", choices=(PLAIN, "int8", "int4"))] = PLAIN,
     ) -> None:
         del cache
-        one_of(exit=exit, hidden=hidden, skip=skip, taps=taps)
-        one_of(decoder=decoder == "own", exit=exit, skip=skip)
+        one_of(exit=exit, hidden=hidden, skip=skip, taps=taps, hints=hints)
+        one_of(decoder=decoder == "own", exit=exit, skip=skip, hints=hints)
         one_of(weights=weights != PLAIN, exit=exit, skip=skip, decoder=decoder == "transformers")
+        one_of(weights=weights != PLAIN, hints=hints)
         check_extra()
         if exit:
             layer_split.check(model, exit)
@@ -81,9 +84,10 @@ class Torch(TorchModel, Engine):
             return
         if not self.decoder:
             self._check()
-        self.own = None if exit or skip else self._own(decoder)
+        self.own = None if exit or skip or hints else self._own(decoder)
         self.parts = self._in_parts(exit) if exit else None
         self.hidden, self.skip = hidden, skip
+        self.hints = hints_for(self, Path(hints)) if hints else None
         if (hidden or skip or taps) and (self.recurrent or self.static):
             lacks = "has no smaller passes" if skip else "exposes no hidden states"
             raise UnsupportedModel(
@@ -112,6 +116,8 @@ class Torch(TorchModel, Engine):
             return TorchSplitSession(self, self.parts)
         if self.taps:
             return TorchTappedSession(self, self.taps)
+        if self.hints:
+            return TorchHintedSession(self, self.hints)
         if self.hidden:
             return TorchHiddenSession(self)
         if self.skip:
@@ -125,11 +131,11 @@ class Torch(TorchModel, Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
 
-        That is so with `exit`, `hidden`, `skip` or `taps`, for a head, with fixed shapes, and in families
-        that do not keep all keys.
+        That is so with `exit`, `hidden`, `hints`, `skip` or `taps`, for a head, with fixed shapes, and in
+        families that do not keep all keys.
         """
         extra = self.head or self.parts or self.taps or self.hidden or self.skip
-        alone = extra or self.recurrent or self.static
+        alone = extra or self.hints or self.recurrent or self.static
         if self.own and not alone:
             return OwnSharedPasses(self, self.own, texts)
         return TorchSharedPasses(self, texts) if not alone and self.masked else None

@@ -12,14 +12,16 @@ from localspec.core.contracts import (
     Engine,
     HeadSession,
     HiddenStates,
+    HintedSession,
     LayerStates,
     Read,
     Session,
     SharedPasses,
     TreeSession,
 )
+from localspec.core.sampler import Sampler, Sampling, at_quantile
 from localspec.core.sessions import SplitSession
-from localspec.core.types import Branch, Logits, Tokens
+from localspec.core.types import Branch, Logits, Row, Tokens
 from localspec.engines.toy.blocks import STATES, ToyBlockSession, next_state
 from localspec.errors import ContextFull, no_such_layer, one_of
 from localspec.plugins import Option
@@ -52,12 +54,13 @@ class Toy(Engine):
         hidden: Annotated[bool, Option("show the last hidden states")] = False,
         taps: Annotated[str, Option("layers whose hidden states are shown, such as 1-2")] = "",
         head: Annotated[bool, Option("read the hidden states of a target")] = False,
+        hints: Annotated[str, Option("read hints of tokens that are not known yet, empty for none")] = "",
         block: Annotated[int, Option("fill in blocks of so many masks, 0 for none", least=0, most=64)] = 0,
     ) -> None:
         del model, cache
         if exit >= LAYERS:
             raise no_such_layer(exit, LAYERS)
-        one_of(exit=exit, hidden=hidden, taps=taps, head=head, block=block)
+        one_of(exit=exit, hidden=hidden, taps=taps, head=head, block=block, hints=hints)
         self.vocab = vocab_size
         self.context = context
         self.block_size, self.block = block_size, block
@@ -73,6 +76,7 @@ class Toy(Engine):
             (ToyHiddenSession, hidden),
             (ToyTappedSession, taps),
             (ToyHeadSession, head),
+            (ToyHintedSession, hints),
             (lambda toy: ToyBlockSession(toy.table, toy.context, toy.block), block),
         ]
         wanted = [made for made, asked in extras if asked]
@@ -161,6 +165,44 @@ class ToyTappedSession(ToySession, LayerStates):
     def states(self) -> Logits:
         """Return the hashes [tokens, 1]."""
         return np.array(self._states[1:], np.float32)[:, None]
+
+
+class ToyHintedSession(ToySession, HintedSession):
+    """Reads hints as the tokens that they stand for, which it looks up."""
+
+    k = 4
+
+    def __init__(self, engine: Toy) -> None:
+        super().__init__(engine)
+        self._hint: tuple[Callable[[int], float], float] | None = None
+        self._hinted: Logits = np.empty((0, 0, engine.vocab), np.float32)
+
+    def hint(self, noise: Callable[[int], float], temperature: float) -> None:
+        """Let the next pass that has rows read hints after each."""
+        self._hint = noise, temperature
+
+    def hinted(self) -> Logits:
+        """Return the logits [rows, hints, vocab] after the hints of the last pass."""
+        return self._hinted
+
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
+        """Append `tokens` and return logits [rows, vocab]."""
+        found = super().forward(tokens, rows)
+        if rows:
+            asked, self._hint = self._hint, None
+            count = len(self._states)
+            read = [self._after(place, *asked) for place in range(count - rows, count)] if asked else []
+            self._hinted = np.array(read, np.float32).reshape(len(read), self.k - 1, self._engine.vocab)
+        return found
+
+    def _after(self, place: int, noise: Callable[[int], float], temperature: float) -> list[Row]:
+        """Return rows [vocab] after the hints that follow a place of the text."""
+        state, found = self._states[place], []
+        for position in range(place, place + self.k - 1):
+            law = Sampler(Sampling(temperature)).distribution(self._engine.table[state], ())
+            state = next_state(state, at_quantile(law, noise(position)))
+            found.append(self._engine.table[state])
+        return found
 
 
 class ToyHeadSession(HeadSession):
