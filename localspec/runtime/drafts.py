@@ -99,9 +99,9 @@ def find_draft(
 
 
 def draft_cost(choice: Choice, target: StoredModel, engine: Spec, library: Library) -> float | None:
-    """Return about what a guess costs relative to a pass over one token: 0 for copies, None for no draft.
+    """Return about what a guess costs relative to a pass over one token: 0 for copies and hints.
 
-    A draft model's cost is its share of the target's bytes.
+    It is None without a draft. A draft model's cost is its share of the target's bytes.
     """
     if choice.draft in (OFF, OFF_PART) or choice.decoding != STANDARD:
         return None
@@ -110,6 +110,8 @@ def draft_cost(choice: Choice, target: StoredModel, engine: Spec, library: Libra
     else:
         name = model_named(choice.draft)
         draft = library.find(name) if name else None
+    if draft and draft.kind == K_FORCING:
+        return 0.0
     return LoadSpec(engine, draft).memory / LoadSpec(engine, target).memory if draft else 0.0
 
 

@@ -53,6 +53,15 @@ class GroupReader:
         states = self._read(text, anchors, tokens, noise, temperature)
         return self._logits(states[..., tokens.shape[-1] - 1 :, :])
 
+    def likelihoods(self, text: Text, anchors: Tensor, tokens: Tensor) -> Tensor:
+        """Return the model's own log-probabilities [texts, groups, tokens] of `tokens` after each anchor."""
+        import torch
+
+        none = anchors[..., None][..., :0].double()
+        states = self._read(text, anchors, tokens, none, anchors.double())[..., :-1, :]
+        rows = torch.cat([self.after(text, anchors)[..., None, :], self._logits(states)], -2)
+        return rows.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+
     def laws(self, text: Text, setting: Any, count: int) -> Tensor:
         """Return the distributions [texts, groups, count, vocab] of the next tokens for the noise."""
         import torch

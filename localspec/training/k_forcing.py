@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from localspec.drafting.build_step import TargetText
@@ -88,23 +88,42 @@ class KForcingLearner:
     def agreement(self, texts: Sequence[TargetText], temperature: float | None = None) -> list[float]:
         """Return how often the first j tokens of a pass are the target's own for the same noise, j = 1..k.
 
-        Half of the groups are greedy, unless a `temperature` is given; the others are drawn at 1.
+        Some groups are greedy, unless a `temperature` is given; the others are drawn at 1.
         """
         import torch
 
+        found = [
+            (self._student.tokens(text, setting) == self._own(text, setting)).cumprod(-1).double()
+            for text, setting in self._settings(texts, temperature)
+        ]
+        return [float(rate) for rate in torch.cat(found).mean((0, 1))]
+
+    def perplexity(self, texts: Sequence[TargetText]) -> tuple[float, float]:
+        """Return the target's perplexity of its own tokens, drawn at temperature 1, and of a pass's."""
+        import torch
+
+        found: list[list[Tensor]] = [[], []]
+        for text, setting in self._settings(texts, 1.0):
+            drawn_by = self._own(text, setting), self._student.tokens(text, setting)
+            for values, tokens in zip(found, drawn_by, strict=True):
+                values.append(self._teacher.likelihoods(text, setting.anchors, tokens))
+        own, hinted = (float((-torch.cat(values).mean()).exp()) for values in found)
+        return own, hinted
+
+    def _settings(
+        self, texts: Sequence[TargetText], temperature: float | None
+    ) -> Iterator[tuple[Text, Setting]]:
+        """Yield texts as they were read, and places in them, the same each time."""
+        import torch
+
         device, generator = self._hints.model.device, _generator(self._seed + 1)
-        counts, total = torch.zeros(self._k), 0
         with torch.no_grad(), autocast(device):
             for at in range(0, len(texts), EVAL_BATCH):
                 tokens, answers = tokens_of(texts[at : at + EVAL_BATCH], device)
-                setting, text = self._setting(answers, generator), self._student.text(tokens)
+                setting = self._setting(answers, generator)
                 warm = (setting.temperature > 0).double() if temperature is None else temperature
                 setting = setting._replace(temperature=setting.temperature * 0 + warm)
-                own, true = self._student.tokens(text, setting), self._own(text, setting)
-                right = (own == true).cumprod(-1).double()
-                counts += right.sum((0, 1)).cpu()
-                total += right.shape[0] * right.shape[1]
-        return [float(count) / max(total, 1) for count in counts]
+                yield self._student.text(tokens), setting
 
     def _wanted(self, text: Text, setting: Setting) -> Tensor:
         """Return the distributions [texts, groups, k - 1, vocab] of the teacher's tokens after the first."""

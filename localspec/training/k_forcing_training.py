@@ -96,9 +96,11 @@ def train_hints(
             _save(weights, known, done)
         steps += known
         teacher = TorchHints(shape, {name: value.detach().clone() for name, value in weights.items()}, model)
+    own, hinted = learner.perplexity(held_out)
     card = {
         "agreement": [round(rate, 4) for rate in learner.agreement(held_out, 1.0)],
         "greedy_agreement": [round(rate, 4) for rate in learner.agreement(held_out, 0.0)],
+        "perplexity": [round(own, 3), round(hinted, 3)],
         "k": plan.k,
         "steps": steps,
         "texts": len(texts),
@@ -111,8 +113,10 @@ def train_hints(
 
 
 def shape_for(model: Any, plan: KForcingPlan) -> HintShape:
-    """Return the shape of hints for a target; raises UnsupportedModel for one whose layers have no list."""
+    """Return the shape of hints for a target; raises UnsupportedModel where they cannot be trained."""
     linear_layers(model)
+    if model.device.type == "mps":
+        raise UnsupportedModel("Hints learn in float64, which this GPU does not have", "Give `--device cpu`")
     vocab, width = model.get_input_embeddings().weight.shape
     if getattr(model.config, "_attn_implementation", "") != "sdpa":
         raise UnsupportedModel("This model takes no attention mask of hints", "Train a head of another kind")

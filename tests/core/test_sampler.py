@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from localspec.core.sampler import Constraint, Occurrences, Sampler, Sampling, top
+from localspec.core.sampler import Constraint, Occurrences, Sampler, Sampling, at_quantile, top
 from localspec.core.types import Distribution
 from localspec.errors import BadValue, ModelError
 
@@ -246,6 +246,27 @@ def test_draws_of_positions_and_seeds_are_independent() -> None:
     assert together(draws[:-7], draws[7:]) > LEAST
     assert together(draws, coupled(1)) > LEAST
     assert together(draws[1:], coupled(1)[:-1]) > LEAST
+
+
+def test_quantiles_of_positions_follow_the_distribution_and_are_shared_by_drafts() -> None:
+    row = logits(6)
+    chosen, guessed = (
+        [ask(Sampler(Sampling(1.0), seed=7, quantiles=True), [0] * at) for at in range(3000)]
+        for ask in (
+            lambda sampler, before: sampler.choose(row, before),
+            lambda sampler, before: sampler.guess(row, before).token,
+        )
+    )
+    assert chosen == guessed
+    probs = softmax(row.astype(np.float64))
+    counts = np.bincount(chosen, minlength=6)
+    assert stats.chisquare(counts, probs * 3000).pvalue > LEAST
+    assert chosen != [Sampler(Sampling(1.0), seed=7).choose(row, [0] * at) for at in range(3000)]
+
+
+def test_the_token_at_a_quantile_is_in_the_order_of_the_vocabulary() -> None:
+    law = Distribution(np.array([2, 5, 9]), np.array([0.2, 0.5, 0.3]))
+    assert [at_quantile(law, at) for at in (0.0, 0.19, 0.21, 0.69, 0.71, 1 - 1e-16)] == [2, 2, 5, 5, 9, 9]
 
 
 def test_choosing_depends_on_seed_and_position_alone() -> None:

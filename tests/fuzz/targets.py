@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -229,6 +230,15 @@ def read_diffusion(folder: Path, data: bytes) -> None:
     tiny_diffusion.write(folder, next(iter(families), "sdar"))
     file_of(folder, "config.json", data)
     each_by_itself(lambda: weights.check(folder, config.read(folder)))
+
+
+def read_hints(folder: Path, data: bytes) -> None:
+    """Read the hints of K-Forcing."""
+    from localspec.formats.k_forcing import layout
+
+    shutil.copyfile(HINTS / "model.safetensors", folder / "model.safetensors")
+    file_of(folder, "config.json", data)
+    each_by_itself(lambda: layout.is_hints(folder), lambda: layout.read(folder))
 
 
 def read_generation(folder: Path, data: bytes) -> None:
@@ -523,6 +533,7 @@ def files(folder: Path) -> list[bytes]:
     return [answers.answer(answers.DATA, 'ETag: "ab"'), answers.chunked(answers.DATA), answers.PART]
 
 
+HINTS = Path(__file__).parents[1] / "data" / "k_forcing" / "hints"
 CONFIGS = [inputs.CONFIG | changed for changed in ({}, inputs.SMOLLM3, inputs.GRANITE, inputs.PHI3)]
 CONFIGS.append(inputs.CONFIG | {"rope_scaling": inputs.LLAMA3})
 SOURCES = ("hf:o/m@refs/pr/1:Q4_K_M", "pypi:tiny-part{1..6}==1.0", "hf:o/m:a/m.gguf")
@@ -545,6 +556,7 @@ TARGETS: dict[str, Target] = {
     "index": Target(read_index, texts(inputs.INDEX)),
     "config": Target(read_config, texts(*CONFIGS)),
     "diffusion": Target(read_diffusion, texts(*map(tiny_diffusion.config_of, tiny_diffusion.CONFIGS))),
+    "hints": Target(read_hints, lambda folder: [(HINTS / "config.json").read_bytes()]),
     "generation": Target(read_generation, texts(inputs.GENERATION)),
     "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG, inputs.ADDING)),
     "special-tokens": Target(read_special_map, texts(inputs.SPECIAL_MAP)),

@@ -69,6 +69,8 @@ def test_hints_learn_in_stages_and_leave_the_target_as_it_was(
         "Learning 4 tokens a pass",
     ]
     assert 20 < found.about["steps"] <= 60
+    own, hinted = found.about["perplexity"]
+    assert 1 < own < hinted
     assert found.about["agreement"][0] == found.about["greedy_agreement"][0] == 1
     first = KForcingLearner(new_hints(target), None, texts[:8], k=4).agreement(texts[:8], 0.0)
     assert sum(found.about["greedy_agreement"]) > sum(first)
@@ -138,6 +140,17 @@ def test_hints_see_those_before_them_alone(target: Any, texts: list[TargetText])
     with torch.no_grad():  # at temperature 0 the noise says nothing
         cold = [reader.hinted(text, anchors, each, 0 * warm) for each in (noise, other)]
     torch.testing.assert_close(*cold)
+
+
+def test_likelihoods_are_those_of_the_whole_text(target: Any, texts: list[TargetText]) -> None:
+    reader, (tokens, _) = GroupReader(target, None), tokens_of(texts[:2], CPU)
+    anchors = torch.tensor([[4, 9], [7, 2]])
+    at = anchors[..., None] + torch.arange(3)
+    after = tokens[torch.arange(2)[:, None, None], at + 1]
+    found = reader.likelihoods(reader.text(tokens), anchors, after)
+    whole = target(input_ids=tokens).logits.log_softmax(-1)
+    expected = whole[torch.arange(2)[:, None, None], at, after]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_the_inverse_cdf_is_in_the_order_of_the_vocabulary() -> None:
@@ -232,6 +245,15 @@ def test_the_command_trains_and_shows(library: Library, gguf: Path, tmp_path: Pa
     assert f"{target}-k-forcing, hints for {target}" in done.out
     assert "tokens a pass are right" in done.out
     assert "tokens a pass are right" in localspec.run("show", f"{target}-k-forcing").out
+    folder = str(library.models / f"{target}-k-forcing")
+    refused = localspec.run("import", folder, "--name", "other")
+    assert refused.code == 2
+    assert "--target" in refused.err
+    assert localspec.run("import", folder, "--name", "other", "--target", target).code == 0
+    assert "tokens a pass are right" in localspec.run("show", "other").out
+    refused = localspec.run("chat", target, "a", "--draft", "k_forcing:name=other")
+    assert refused.code == 2
+    assert "`--engine torch`" in refused.err
     for wrong, said in (
         (["--kind", "k-forcing", "--k", "3"], "2, 4, 8 or 16 tokens"),
         (["--kind", "k-forcing", "--depth", "2"], "`--depth` does nothing"),

@@ -64,6 +64,8 @@ def hint_lines(card: Card) -> list[str]:
         rates = card.get(key)
         shown = " ".join(f"{rate:.0%}" for rate in rates or ())
         facts[title] = f"{sum(rates):.2f} tokens a pass are right, by place {shown}" if rates else ""
+    if len(pair := card.get("perplexity", ())) == 2:
+        facts["perplexity"] = f"{pair[1]:.2f} of sampled tokens, {pair[0]:.2f} of the model's own"
     facts["training"] = _training(card) if "steps" in card else ""
     return [f"  {title:<14}{fact}" for title, fact in facts.items() if fact]
 

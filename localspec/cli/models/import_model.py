@@ -43,15 +43,17 @@ def import_model(
     """Add the model and print its formats and sizes."""
     from localspec.cli.progress import Terminal
     from localspec.formats.heads import layout
+    from localspec.formats.k_forcing import layout as k_forcing
     from localspec.library import Library
     from localspec.library.importing.add_local import add_local
 
     library = Library()
     with Terminal() as progress:
-        if target or layout.is_head(given.path_of(path)):
-            model = add_head(library, given.path_of(path), name, target, progress)
+        folder = given.path_of(path)
+        if target or layout.is_head(folder) or k_forcing.is_hints(folder):
+            model = add_head(library, folder, name, target, progress)
         else:
-            model = add_local(library, given.path_of(path), name, progress, copy=copy)
+            model = add_local(library, folder, name, progress, copy=copy)
         if drop:
             model = without_source(library, model, progress)
     row = model_row(model, library)
@@ -65,6 +67,7 @@ def import_model(
     commands = {
         "speech": f"transcribe AUDIO --model {model.name}",
         "head": f"chat {target}  # --draft auto uses it",
+        "k-forcing": f"chat {target} --engine torch --draft k_forcing:name={model.name}",
     }
     console.print_text(f"hint: localspec {commands.get(row['kind'], f'chat {model.name}')}")
 
@@ -72,11 +75,15 @@ def import_model(
 def add_head(library: Library, path: Path, name: str, target: str | None, progress: Progress) -> StoredModel:
     """Add the head in a folder; raises BadValue without a target, or for a folder that holds no head."""
     from localspec.formats.heads import layout
-    from localspec.library.importing import heads
+    from localspec.formats.k_forcing import layout as k_forcing
+    from localspec.library.importing import heads, hints
     from localspec.library.model import FORMATS
 
-    if not layout.is_head(path):
+    if not (layout.is_head(path) or k_forcing.is_hints(path)):
         raise BadValue(f"`{path}` holds no head, and `--target` is for heads", "Leave it out")
     if target is None:
         raise BadValue(f"`{path}` holds a head", "Name the model that it drafts for: `--target MODEL`")
-    return heads.add(library, path, name, library.resolve(target, progress, FORMATS), progress)
+    model = library.resolve(target, progress, FORMATS)
+    if k_forcing.is_hints(path):
+        return hints.add(library, path, name, model, progress)
+    return heads.add(library, path, name, model, progress)

@@ -93,7 +93,7 @@ class TorchHintedSession(GrowingSession, HintedSession):
             memory_errors(engine.place, f"a text of {extent.length + tree.size} tokens"),
         ):
             ids = torch.tensor([tokens], device=engine.place)
-            numbers = torch.tensor([drawn], dtype=torch.float64, device=engine.place)
+            numbers = torch.tensor([drawn], dtype=torch.float64)  # some devices have no float64
             warm = numbers.new_full((1, rows), temperature)
             hints = self._hints.embed(numbers, warm).flatten(1, 2).to(engine.dtype)
             inputs = torch.cat([engine.model.get_input_embeddings()(ids), hints], 1)

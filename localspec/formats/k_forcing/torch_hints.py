@@ -40,7 +40,8 @@ class TorchHints:
         """
         import torch
 
-        found = self._product(features(noise, temperature), "encoder.first")
+        told = features(noise, temperature).to(self.weights["places"].device)
+        found = self._product(told, "encoder.first")
         inner = torch.nn.functional.silu(self._product(found, "encoder.inner"))
         places = self.weights["places"][: noise.shape[-1]]
         return places + found + self._product(inner, "encoder.outer")

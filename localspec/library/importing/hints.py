@@ -11,10 +11,31 @@ from localspec.errors import UnknownName, UnsupportedModel
 from localspec.formats.k_forcing import layout
 from localspec.formats.k_forcing.layout import MODEL_TYPE, StoredHints
 from localspec.library.catalogue import K_FORCING
-from localspec.library.importing.heads import TOKENIZER
+from localspec.library.importing.add_local import check_available
+from localspec.library.importing.heads import CARD, TOKENIZER
 from localspec.library.manifest import Manifest
-from localspec.library.model import StoredModel
+from localspec.library.model import StoredModel, write_json
+from localspec.library.progress import Progress
 from localspec.library.store import Library
+
+
+def add(library: Library, folder: Path, name: str, target: StoredModel, progress: Progress) -> StoredModel:
+    """Add the hints in a folder for `target` as `name`.
+
+    Raises BadValue for a name that is taken or invalid, UnsupportedModel for hints of another model, and
+    BrokenModel for damaged files.
+    """
+    check_available(library, name)
+    _check(folder, name, target)
+    hints, reference = layout.read(folder), library.reference(target)
+
+    def fill(into: Path) -> Manifest:
+        write(hints, target, reference, into)
+        if hints.about:  # what a training elsewhere found
+            write_json(into / CARD, hints.about | {"target": reference})
+        return about_hints(name, f"file:{folder.resolve()}", target)
+
+    return library.add(name, fill, progress)
 
 
 def write(hints: StoredHints, target: StoredModel, reference: str, into: Path) -> None:
