@@ -30,7 +30,7 @@ from localspec.library.importing.add_local import check_available
 from localspec.library.locks import locked
 from localspec.library.model import FORMATS, write_json
 from localspec.training.head_training import HeadPlan, train_head
-from localspec.training.k_forcing_training import KForcingPlan, train_hints
+from localspec.training.k_forcing.stages import KForcingPlan, train_hints
 
 TEXTS, CHECKPOINT = "head-texts.jsonl", "head.pt"
 WRITING = 0.3  # share of the time in which texts are written

@@ -21,12 +21,12 @@ from localspec.formats.k_forcing.torch_hints import TorchHints, drawn, law
 from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
-from localspec.training import k_forcing_training as training
 from localspec.training import texts as texts_module
 from localspec.training.features import tokens_of
-from localspec.training.groups import GroupReader
-from localspec.training.k_forcing import KForcingLearner
-from localspec.training.k_forcing_training import KForcingPlan, first_weights, shape_for, train_hints
+from localspec.training.k_forcing import stages as training
+from localspec.training.k_forcing.groups import GroupReader
+from localspec.training.k_forcing.learner import KForcingLearner
+from localspec.training.k_forcing.stages import KForcingPlan, first_weights, shape_for, train_hints
 
 pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("one_torch_thread")]
 

@@ -94,7 +94,7 @@ def train_head(
     from localspec.cli.progress import Terminal
     from localspec.library import Library
     from localspec.training.head_training import HeadPlan
-    from localspec.training.k_forcing_training import KForcingPlan
+    from localspec.training.k_forcing.stages import KForcingPlan
 
     own = {"depth": depth, "vocab": vocab, "intermediate": intermediate, "mtp": mtp, "loss": loss}
     _check(kind, k, own)

@@ -86,8 +86,7 @@ class Torch(TorchModel, Engine):
             self._check()
         self.own = None if exit or skip or hints else self._own(decoder)
         self.parts = self._in_parts(exit) if exit else None
-        self.hidden, self.skip = hidden, skip
-        self.hints = hints_for(self, Path(hints)) if hints else None
+        self.hidden, self.skip, self.hints = hidden, skip, hints_for(self, hints)
         if (hidden or skip or taps) and (self.recurrent or self.static):
             lacks = "has no smaller passes" if skip else "exposes no hidden states"
             raise UnsupportedModel(

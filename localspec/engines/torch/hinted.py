@@ -20,20 +20,22 @@ from localspec.formats.k_forcing.torch_hints import TorchHints
 ROWS = 16  # of a pass; longer drafts are of others, and get no hints
 
 
-def hints_for(engine: TorchModel, folder: Path) -> TorchHints:
-    """Return the hints in a folder for the model of `engine`.
+def hints_for(engine: TorchModel, folder: str) -> TorchHints | None:
+    """Return the hints in a folder for the model of `engine`, None for an empty name.
 
     Raises BrokenModel for damaged files, UnsupportedModel for hints of another model and for one that takes
     no attention mask.
     """
     import torch
 
+    if not folder:
+        return None
     if engine.recurrent or engine.static or not engine.masked:
         raise UnsupportedModel(
             f"`{engine.path}` reads no hints with the torch engine on {engine.device}",
             "Choose another `--draft`: `localspec parts drafters`",
         )
-    stored = layout.read(folder)
+    stored = layout.read(Path(folder))
     width, layers = engine.config.hidden_size, engine.config.num_hidden_layers
     found, own = (stored.shape.width, stored.shape.layers, stored.shape.vocab), (width, layers, engine.vocab)
     if found != own:

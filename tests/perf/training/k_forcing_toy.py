@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from localspec.drafting.build_step import TargetText
 from localspec.formats.k_forcing import layout
-from localspec.training.k_forcing_training import KForcingPlan, train_hints
+from localspec.training.k_forcing.stages import KForcingPlan, train_hints
 
 VOCAB, LENGTH, WIDTH = 24, 48, 64
 STEPS, SECONDS, K, RANK = 700, 200.0, 4, 16

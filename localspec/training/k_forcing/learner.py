@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from localspec.drafting.build_step import TargetText
 from localspec.formats.k_forcing.torch_hints import TorchHints, drawn, law
 from localspec.training.features import tokens_of
-from localspec.training.groups import GroupReader, Text
+from localspec.training.k_forcing.groups import GroupReader, Text
 from localspec.training.loop import autocast
 
 Tensor = Any  # torch.Tensor

@@ -13,7 +13,7 @@ from localspec.drafting.build_step import TargetText
 from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.k_forcing.layout import DOWN, MOST, UP, HintShape, StoredHints
 from localspec.formats.k_forcing.torch_hints import TorchHints, linear_layers
-from localspec.training.k_forcing import KForcingLearner
+from localspec.training.k_forcing.learner import KForcingLearner
 from localspec.training.loop import Listener, TrainingPlan, train
 
 SPREAD = 0.02  # standard deviation of first weights
