@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,6 +279,12 @@ def functions() -> Iterator[tuple[str, int]]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{module}.{node.name}", (node.end_lineno or 0) - node.lineno + 1
+
+
+def test_no_two_test_files_have_the_same_name() -> None:
+    """pytest imports them by their names alone."""
+    names = Counter(path.name for path in (ROOT.parent / "tests").rglob("*.py"))
+    assert {name for name, count in names.items() if count > 1} <= {"conftest.py", "__init__.py"}
 
 
 def test_functions_are_short() -> None:

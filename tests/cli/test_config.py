@@ -76,7 +76,8 @@ def test_each_value_is_shown_with_its_place(configured: Configured) -> None:
     shown = {name: (row["value"], row["source"]) for name, row in rows.items()}
     assert shown["doctor.draft"] == ("auto", "default")
     assert shown["chat.engine"] == shown["doctor.engine"] == ("openvino", "file")
-    assert shown["bench.draft_length"] == ("heuristic", "environment")
+    assert shown["bench.draft_length"] == (["heuristic"], "environment")
+    assert shown["chat.draft_length"] == ("heuristic", "environment")
     assert rows["bench.draft_length"]["place"] == "LOCALSPEC_DRAFT_LENGTH"
     assert shown["chat.verifier"] == ("exact", "default")
     lines = configured.run("config").out.splitlines()
