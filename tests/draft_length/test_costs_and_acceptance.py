@@ -79,7 +79,8 @@ def test_one_time_work_of_a_draft_model_is_not_its_cost() -> None:
     costs.learn_guesses("model", [50.0], 11)
     assert costs.guess("model") == pytest.approx(GUESS)
     assert costs.reading("model", 2) == pytest.approx(WIDER * GUESS)
-    costs.learn_guesses("copies", [1e-5], 0)
+    for _ in range(2):
+        costs.learn_guesses("copies", [1e-5], 0)
     assert costs.guess("copies") == 1e-5
 
 
@@ -150,3 +151,13 @@ def test_a_ledger_allows_a_pass_and_a_share_of_the_time() -> None:
     assert not ledger.allows(100 * EPSILON + 0.1, one=1.0)
     ledger.enter(-5.0, 100.0)
     assert ledger.allows(5.0, one=1.0)
+
+
+def test_a_stall_at_the_first_guess_of_a_free_source_is_not_believed() -> None:
+    costs = Costs(8)
+    costs.learn_pass(1, 1.0)
+    costs.learn_guesses("suffix", [14.6], 0)
+    assert costs.guess("suffix") == 0.0
+    costs.learn_guesses("suffix", [0.01], 0)
+    costs.learn_guesses("suffix", [0.01], 0)
+    assert costs.guess("suffix") == 0.01

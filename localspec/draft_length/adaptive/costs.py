@@ -84,14 +84,15 @@ class Costs:
     def learn_guesses(self, source: str, seconds: Iterable[float], behind: int) -> None:
         """Take in the seconds of a source's guesses in a draft; it was `behind` before, 0 if it is not lazy.
 
-        What is assumed of a draft model counts as its first measurement, and the lower of two is believed:
-        engines do one-time work at first.
+        What is assumed of a source counts as its first measurement, and the lower of two is believed: engines
+        do one-time work at first, and a stall would keep a source out that is measured only when it guesses.
         """
         first, *others = seconds
         self._used.add(source)
-        if behind and source not in self._guesses:
-            _note(self._readings, source, self.reading(source, 2))
-            _note(self._guesses, source, self.guess(source, lazy=True))
+        if source not in self._guesses:
+            if behind:
+                _note(self._readings, source, self.reading(source, 2))
+            _note(self._guesses, source, self.guess(source, lazy=behind > 0))
         if behind > 2:  # more than the last draft's end, which any guess reads
             _note(self._guesses, source, fmean(others or [first / (1 + WIDER * (behind - 1))]))
             _note(self._readings, source, max(first - self.guess(source), 0.0) / (behind - 1))
