@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from passes import Numbers
 
 from localspec import devices, plugins
 from localspec.core.contracts import Drafter, DraftLengthPolicy, Verifier
@@ -37,16 +38,6 @@ CARD = devices.has_nvidia_driver()
 LARGE = bool(os.environ.get("LOCALSPEC_TEST_LARGE"))
 
 PROMPT = (3, 1, 4, 1, 5, 9, 2, 6)
-
-
-class Numbers:
-    """Text of toy tokens: their numbers, each followed by a dot."""
-
-    def push(self, token: int) -> str:
-        return f"{token}."
-
-    def flush(self) -> str:
-        return ""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from passes import Numbers
+
 from localspec import plugins
 from localspec.core.blocks.canvas import Canvas
 from localspec.core.blocks.decode import Drafting, decode_blocks
@@ -17,16 +19,6 @@ from localspec.core.stop import OutputProcessor
 from localspec.core.types import Step
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
-
-
-class Numbers:
-    """Text of tokens: their numbers, each followed by a dot."""
-
-    def push(self, token: int) -> str:
-        return f"{token}."
-
-    def flush(self) -> str:
-        return ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_diffusion
-from asking import PROMPT, Numbers, canvas_on, filled
+from asking import PROMPT, canvas_on, filled
+from passes import Numbers
 
 from localspec import plugins
 from localspec.core.blocks import quota, visibility

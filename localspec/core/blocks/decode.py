@@ -18,7 +18,7 @@ from localspec.core.types import Guess, Step, Tokens
 
 
 class Drafting(NamedTuple):
-    """What drafts for a target, and how far."""
+    """A target's drafter, and the policy of how far it drafts."""
 
     drafter: BlockDrafter
     pace: Pace

@@ -11,7 +11,7 @@ from localspec.errors import BadValue, UnsupportedModel
 
 
 class BlockModel(Protocol):
-    """What a BlockSession and the shape of a diffusion model say of it alike."""
+    """A diffusion model's traits, which a BlockSession and the shape of the model both tell."""
 
     @property
     def mask(self) -> int:

@@ -17,7 +17,7 @@ FIRST = 30  # tokens that the first pass with a choice may take back, and one le
 
 
 class Guide(Protocol):
-    """What steers the passes of a revocable sampler."""
+    """Steers the passes of a revocable sampler."""
 
     def offsets(self, canvas: Canvas) -> Logits | None:
         """Return what is added to the embeddings [length, width] of the block, None for nothing."""

@@ -41,7 +41,7 @@ class BlockPass(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """What a model would write at some places [n] of a block.
+    """The tokens that a model would write at some places [n] of a block.
 
     `tokens` [n] are its choice, `confidence` [n] their probabilities and `entropy` [n] that of all tokens, in
     nats, both of the plain softmax at any temperature. `attention` is that of the pass.

@@ -103,8 +103,14 @@ def _check(shape: HeadShape, about: dict[str, Any], name: str, target: StoredMod
     elif about.get("tokenizer") and digest and about["tokenizer"] != digest:
         reason = f"`{target.name}` has another vocabulary"
     if reason:
-        trained = f", trained for `{about['target']}`," if about.get("target") else ""
-        raise UnsupportedModel(
-            f"The head `{name}`{trained} cannot draft for `{target.name}`: {reason}",
-            f"Train one: `localspec train-head {target.name}`",
-        )
+        raise not_for(f"The head `{name}`", about, target, reason, f"localspec train-head {target.name}")
+
+
+def not_for(
+    subject: str, about: dict[str, Any], target: StoredModel, reason: str, command: str
+) -> UnsupportedModel:
+    """Return the error for a head or hints of another model; `command` trains one for this one."""
+    trained = f", trained for `{about['target']}`," if about.get("target") else ""
+    return UnsupportedModel(
+        f"{subject}{trained} cannot draft for `{target.name}`: {reason}", f"Train one: `{command}`"
+    )

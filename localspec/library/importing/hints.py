@@ -12,7 +12,7 @@ from localspec.formats.k_forcing import layout
 from localspec.formats.k_forcing.layout import MODEL_TYPE, StoredHints
 from localspec.library.catalogue import K_FORCING
 from localspec.library.importing.add_local import check_available
-from localspec.library.importing.heads import CARD, TOKENIZER
+from localspec.library.importing.heads import CARD, TOKENIZER, not_for
 from localspec.library.manifest import Manifest
 from localspec.library.model import StoredModel, write_json
 from localspec.library.progress import Progress
@@ -94,8 +94,4 @@ def _check(folder: Path, name: str, target: StoredModel) -> None:
     elif about.get("tokenizer") and digest and about["tokenizer"] != digest:
         reason = f"`{target.name}` has another vocabulary"
     if reason:
-        trained = f", trained for `{about['target']}`," if about.get("target") else ""
-        raise UnsupportedModel(
-            f"The hints `{name}`{trained} cannot be read by `{target.name}`: {reason}",
-            f"Train some: `{command(target.name)}`",
-        )
+        raise not_for(f"The hints `{name}`", about, target, reason, command(target.name))

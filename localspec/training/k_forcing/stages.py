@@ -75,7 +75,7 @@ def train_hints(
 ) -> StoredHints:
     """Return hints for the frozen target `model`, trained by self-forcing in stages of 2, 4 ... k tokens.
 
-    A killed training resumes from its files in `folder`. What is noted is what the training found on
+    A killed training resumes from its files in `folder`. Its card tells what the training found on
     `held_out` texts. Raises UnsupportedModel for a family whose layers cannot be adapted, and torch's
     OutOfMemoryError.
     """

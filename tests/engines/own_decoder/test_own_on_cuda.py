@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from passes import read
+from passes import check_rewinds, read
 
 from localspec.core.contracts import Read
 from localspec.core.sessions import Tree
@@ -53,16 +53,7 @@ def test_any_widths_and_rewinds_give_the_logits_of_the_formulas(
     monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 64)  # so that buffers move, and recordings with them
     expected = tiny.logits(tiny.make("llama", kind, interleaved=True), TEXT)
     engine = Torch(written(kind, tmp_path), device="cuda", decoder="own", precision="f32", weights=form)
-    session, held, numbers = engine.session(), 0, np.random.default_rng(1)
-    for _ in range(60):
-        size = min(int(numbers.choice([1, 1, 2, 5, 11, 16, 17, 40])), len(TEXT) - held)
-        rows = session.forward(TEXT[held : held + size], size)
-        assert np.abs(rows - expected[held : held + size]).max(initial=0) < NEAR
-        held += size
-        session.forward([5, 6, 7][: 256 - held], 1)
-        back = int(numbers.integers(max(0, held - 30), held + 1))
-        assert session.rewind(back) == back
-        held = back
+    check_rewinds(engine.session(), TEXT, expected, NEAR)
 
 
 def test_texts_share_recorded_passes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from passes import read
+from passes import check_rewinds, read
 
 from localspec.core.contracts import HiddenStates, LayerStates, TreeSession
 from localspec.core.types import Branch
@@ -78,17 +78,7 @@ def test_attention_ends_at_a_power_of_two() -> None:
 
 
 def test_any_widths_and_rewinds_give_the_rows_of_one_pass(model: Path, expected: Any) -> None:
-    engine, numbers = own(model), np.random.default_rng(1)
-    session, held = engine.session(), 0
-    for _ in range(60):
-        size = min(int(numbers.choice([1, 1, 2, 5, 11, 16, 17, 40])), len(TEXT) - held)
-        rows = session.forward(TEXT[held : held + size], size)
-        assert np.abs(rows - expected[held : held + size]).max(initial=0) < NEAR
-        held += size
-        session.forward([5, 6, 7][: 256 - held], 1)
-        back = int(numbers.integers(max(0, held - 30), held + 1))
-        assert session.rewind(back) == back
-        held = back
+    check_rewinds(own(model).session(), TEXT, expected, NEAR)
 
 
 def test_a_rewind_leaves_no_trace_to_the_bit(model: Path) -> None:

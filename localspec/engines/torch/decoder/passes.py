@@ -25,7 +25,7 @@ Replay = Callable[[], Any]
 
 
 class Found(NamedTuple):
-    """What a pass found: last hidden states [tokens, width], and those after the tapped layers."""
+    """The findings of a pass: last hidden states [tokens, width], and those after the tapped layers."""
 
     states: Tensor
     tapped: Tensor | None

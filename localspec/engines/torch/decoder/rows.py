@@ -1,4 +1,4 @@
-"""Logits that stay on a card: what greedy choices need of them comes to main memory, whole rows on demand."""
+"""Logits that stay on a card: main memory gets the facts of greedy choices, and whole rows on demand."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def facts_of(logits: Any) -> Any:
 class InMainMemory(NDArrayOperatorsMixin):
     """Acts as the numpy array that `_array` fetches."""
 
-    def _array(self) -> NDArray[np.float32]:
-        raise NotImplementedError
+    _array: Callable[[], NDArray[np.float32]]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         found = self._array()
@@ -49,7 +48,7 @@ class OneRow(InMainMemory, DeviceRow):
         self, facts: NDArray[np.float32], size: int, fetch: Callable[[], NDArray[np.float32]]
     ) -> None:
         self.best, self.highest, self.weight = int(facts[0]), np.float32(facts[1]), float(facts[2])
-        self._size, self._array = size, fetch  # type: ignore[method-assign]
+        self._size, self._array = size, fetch
 
     def __len__(self) -> int:
         return self._size
@@ -72,7 +71,7 @@ class DeviceRows(InMainMemory):
     dtype = np.dtype(np.float32)
 
     def __init__(self, facts: NDArray[np.float32], size: int, fetch: Callable[[], Logits]) -> None:
-        self._facts, self._size, self._array = facts, size, fetch  # type: ignore[method-assign]
+        self._facts, self._size, self._array = facts, size, fetch
         self.shape = (len(facts), size)
 
     def __len__(self) -> int:
