@@ -24,6 +24,7 @@ from shapes import CONTEXT, FORMS, SIZES, bytes_of, decoder_of
 from timing import copy_bandwidth, synchronize, wall
 
 from localspec.core.sessions import Tree
+from localspec.engines.torch.decoder.card import decoder_of as best_of
 from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.passes import WIDTHS, Passes
 from localspec.engines.torch.decoder.session import OwnDecoder, OwnSession
@@ -52,7 +53,7 @@ def exact(options: argparse.Namespace) -> Rows:
     weights = decoder_of(SIZES["tiny"], "bf16", torch.device("cpu"), kind)
     text, sessions = TEXT[:300], []
     for device in (torch.device("cpu"), place):
-        own = OwnDecoder(Decoder(moved(weights, device)), CONTEXT)
+        own = OwnDecoder(best_of(moved(weights, device)), CONTEXT)
         sessions.append(OwnSession(own))
     expected = sessions[0].forward(text, 300).copy()
     for widths in ((300,), (200, 1), (100, 3, 5, 16), (17, 40, 8)):
@@ -77,7 +78,7 @@ def to_the_bit(options: argparse.Namespace) -> Rows:
     """Compare each recorded pass with the same pass as it is, in bfloat16."""
     for form in FORMS:
         with torch.inference_mode():
-            own = OwnDecoder(Decoder(decoder_of(SIZES["tiny"], form, options.place, torch.bfloat16)), CONTEXT)
+            own = OwnDecoder(best_of(decoder_of(SIZES["tiny"], form, options.place, torch.bfloat16)), CONTEXT)
             passes, equal = Passes(own.decoder, CONTEXT, own.recorder), []
             passes.long(TEXT[:100], Tree(0, 100, []), 0)
             for width in WIDTHS:
@@ -106,7 +107,7 @@ def passes(options: argparse.Namespace) -> Rows:
         for form in FORMS:
             with torch.inference_mode():
                 weights = decoder_of(SIZES[size], form, place, torch.bfloat16)
-            own, total = OwnDecoder(Decoder(weights), CONTEXT), bytes_of(weights)
+            own, total = OwnDecoder(best_of(weights), CONTEXT), bytes_of(weights)
             session = OwnSession(own)
             row: dict[str, Any] = {"size": size, "form": form, "GB": total / 1e9}
             row |= {f"prompt of {n}": tried(prompt, session, n) for n in (1024, 4096)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from localspec.engines.torch.decoder.compressed import TILES, EightBits, FourBits
+from localspec.engines.torch.decoder.compressed import EightBits, FourBits
 from localspec.engines.torch.decoder.weights import Layer, Matrix, Plain, Weights
 from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.rope import frequencies
@@ -77,7 +77,8 @@ def matrix_of(rows: int, columns: int, form: str, place: torch.device, dtype: to
         scale = torch.full((rows, columns // group), spread / 73, dtype=torch.float16, device=place)
         return EightBits(codes, scale)
     if form == "int4":
-        scales = torch.zeros(columns // 32, rows, 2, dtype=dtype, device=place)
+        halves = torch.float16 if place.type == "cuda" else dtype
+        scales = torch.zeros(columns // 32, rows, 2, dtype=halves, device=place)
         scales[..., 0] = spread / 4.6
         return FourBits(_packed(rows, columns, place), scales, 32)
     return Plain(torch.randn(rows, columns, device=place, dtype=dtype) * spread)
@@ -87,9 +88,7 @@ def _packed(rows: int, columns: int, place: torch.device) -> Any:
     if place.type != "cuda":
         codes = torch.randint(0, 16, (rows, columns), dtype=torch.int32)
         return torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)
-    halves = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, device=place)
-    tiles = next(tiles for tiles in TILES if columns % (16 * tiles) == 0)
-    return torch.ops.aten._convert_weight_to_int4pack(halves, tiles)
+    return torch.randint(0, 256, (columns // 64, rows, 32), dtype=torch.uint8, device=place)
 
 
 def bytes_of(found: Any) -> int:

@@ -15,9 +15,8 @@ from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.builder import form_of, rows_of, stacked
 from localspec.formats.graph.weights import Weights, eight_bits
 
-NARROW = 32  # tokens up to which a product reads codes; for more, a dense matrix is made and used once
-GROUPS = (32, 64, 128, 256)  # columns of a scale that torch's 4-bit products know
-TILES = (8, 4, 2)  # of 16 columns, which those products read together
+NARROW = 64  # tokens up to which a product reads codes; for more, a dense matrix is made and used once
+GROUPS = (32, 64, 128, 256)  # columns of a scale that products in 4 bits know
 Rows = tuple[Affine, NDArray[np.float32] | None]
 
 
@@ -38,12 +37,15 @@ class EightBits:
         """Return x [tokens, columns] times the transposed matrix, [tokens, rows]."""
         import torch
 
-        if x.device.type == "cuda" and len(x) <= NARROW and x.shape[1] % 32 == 0:
+        if x.is_cuda:
             from localspec.engines.torch.decoder import kernels
 
-            y = kernels.eight_bit_product(x, self.codes, self.scale)
-            return y if self.bias is None else y + self.bias
-        return torch.nn.functional.linear(x, self._dense(self.codes, self.scale, x.dtype), self.bias)
+            if len(x) <= NARROW and x.shape[1] % 32 == 0:
+                return kernels.eight_bit_product(x, self.codes, self.scale, self.bias)
+            dense = kernels.dense_eight(self.codes, self.scale, x.dtype)
+        else:
+            dense = self._dense(self.codes, self.scale, x.dtype)
+        return torch.nn.functional.linear(x, dense, self.bias)
 
     def lookup(self, ids: Tensor) -> Tensor:
         """Return the rows [ids, columns] of token ids in float32."""
@@ -58,9 +60,9 @@ class EightBits:
 
 @dataclass(frozen=True, slots=True)
 class FourBits:
-    """A matrix of 4-bit codes in the order of torch's products, scale * (code - 8) + rest.
+    """A matrix of 4-bit codes, scale * (code - 8) + rest, `packed` in the order of our kernels or torch's.
 
-    `scales` [groups, rows, 2] are scale and rest of each `group` of columns. On CUDA they are bfloat16.
+    `scales` [groups, rows, 2] are scale and rest of each `group` of columns, in float16 on CUDA.
     """
 
     packed: Tensor
@@ -77,11 +79,15 @@ class FourBits:
         """Return x [tokens, columns] times the transposed matrix, [tokens, rows]."""
         import torch
 
-        if x.device.type == "cuda":
-            y = torch._weight_int4pack_mm(x.to(self.scales.dtype), self.packed, self.group, self.scales)
-        else:
-            product = torch.ops.aten._weight_int4pack_mm_for_cpu
-            y = product(x.contiguous(), self.packed, self.group, self.scales)
+        if x.is_cuda:
+            from localspec.engines.torch.decoder import kernels
+
+            if len(x) <= NARROW:
+                return kernels.four_bit_product(x, self.packed, self.scales, self.group, self.bias)
+            dense = kernels.dense_four(self.packed, self.scales, self.group, x.dtype)
+            return torch.nn.functional.linear(x, dense, self.bias)
+        product = torch.ops.aten._weight_int4pack_mm_for_cpu
+        y = product(x.contiguous(), self.packed, self.group, self.scales)
         y = y.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
@@ -186,15 +192,15 @@ def four_bits(weights: Affine, place: Any, dtype: Any) -> tuple[Tensor, Tensor]:
     scales = torch.from_numpy(np.ascontiguousarray(pairs)).to(place)
     if place.type != "cuda":
         return torch.ops.aten._convert_weight_to_int4pack_for_cpu(flat, 1), scales.to(dtype)
-    tiles = next(tiles for tiles in TILES if count * group % (16 * tiles) == 0)
-    halves = (flat[:, ::2] << 4 | flat[:, 1::2]).to(torch.uint8).to(place)
-    return torch.ops.aten._convert_weight_to_int4pack(halves, tiles), scales.to(torch.bfloat16)
+    from localspec.engines.torch.decoder import kernels
+
+    return kernels.packed_four(flat.to(torch.uint8).to(place)), scales.to(torch.float16)
 
 
 def _suits_four(weights: Affine) -> bool:
     """Return whether torch has products for a matrix as it is stored."""
     rows, count, group = weights.codes.shape
-    return weights.bits == 4 and group in GROUPS and rows % 16 == 0 and count * group % 32 == 0
+    return weights.bits == 4 and group in GROUPS and rows % 16 == 0 and count * group % 64 == 0
 
 
 def _eight(weights: Affine) -> Affine:

@@ -15,7 +15,8 @@ class Places:
 
     They see the first `end` slots, as far as the boolean `mask` [tokens, end] says. Without a mask they are
     the last of `end` tokens in order. Tokens of several texts, as many of each, have `slots` [texts, tokens]
-    in the rows `texts` [texts] of the buffers, and a `mask` [texts, tokens, end].
+    in the rows `texts` [texts] of the buffers, and a `mask` [texts, tokens, end]. Few tokens with a mask
+    may have the `ends` [texts], behind which none sees a slot.
     """
 
     positions: Tensor
@@ -23,6 +24,7 @@ class Places:
     end: int
     mask: Tensor | None = None
     texts: Tensor | None = None
+    ends: Tensor | None = None
 
 
 class Decoder:
@@ -42,7 +44,7 @@ class Decoder:
 
         shape = self.shape
         x = self.weights.table.lookup(ids).to(self.weights.norm.dtype)
-        x = _scaled(x, shape.embedding_scale)
+        x = scaled(x, shape.embedding_scale)
         turns = self._turns(places.positions, x.dtype)
         shared = shape.heads // shape.key_heads
         mask = None if places.mask is None else torch.cat([places.mask] * shared, -2)
@@ -63,7 +65,7 @@ class Decoder:
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [rows, vocab] of last hidden states [rows, width]."""
-        return _scaled(self.weights.head.product(states), self.shape.logit_scale)
+        return scaled(self.weights.head.product(states), self.shape.logit_scale)
 
     def _turns(self, positions: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
         """Return cosines and signed sines [tokens, 1, rotated width] of the positions.
@@ -73,7 +75,7 @@ class Decoder:
         import torch
 
         angles = positions[:, None, None].float() * self.weights.rates
-        cosine, sine = (_scaled(part, self.shape.rope_scale) for part in (angles.cos(), angles.sin()))
+        cosine, sine = (scaled(part, self.shape.rope_scale) for part in (angles.cos(), angles.sin()))
         return torch.cat([cosine, cosine], -1).to(dtype), torch.cat([-sine, sine], -1).to(dtype)
 
     def _heads(
@@ -131,11 +133,11 @@ class Decoder:
             seen = (kept[None, :, : places.end] for kept in (kept_keys, kept_values))
             if mask is None:
                 found = attention(
-                    queries[None], *seen, attn_mask=_last(count, places.end), enable_gqa=True, **scale
+                    queries[None], *seen, attn_mask=last_of(count, places.end), enable_gqa=True, **scale
                 )
             else:
                 rows = queries.reshape(1, shape.key_heads, -1, shape.head_width)
-                found = attention(rows, *seen, attn_mask=mask, **scale).view(1, *queries.shape)
+                found = attention(rows, *seen, attn_mask=mask, **scale).reshape(1, *queries.shape)
         return found[0].transpose(0, 1).flatten(1)
 
     def _attend_apart(
@@ -175,7 +177,7 @@ class Decoder:
         """Return x and what a sub-block adds."""
         if self.shape.norms_after:
             y = self._norm(y, weight)
-        return x + _scaled(y, self.shape.residual_scale)
+        return x + scaled(y, self.shape.residual_scale)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
@@ -184,14 +186,15 @@ class Decoder:
         return torch.nn.functional.rms_norm(x, weight.shape, weight, self.shape.epsilon)
 
 
-def _last(count: int, end: int) -> Any:
+def last_of(count: int, end: int) -> Any:
     """Return the mask of the last `count` of `end` tokens in order, which flash attention knows."""
     from torch.nn.attention.bias import causal_lower_right
 
     return causal_lower_right(count, end)
 
 
-def _scaled(x: Tensor, scale: float) -> Tensor:
+def scaled(x: Tensor, scale: float) -> Tensor:
+    """Return x times a scale, x itself where that is 1."""
     return x if scale == 1 else x * scale
 
 

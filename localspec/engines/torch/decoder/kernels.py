@@ -1,44 +1,139 @@
-"""Products of a few tokens with matrices in 8 bits, by Triton, which comes with torch for CUDA.
+"""Products of a few tokens with matrices in 8 or 4 bits, by Triton, which comes with torch for CUDA.
 
-Torch's own product of this kind has one scale for each row, and lets one thread read a whole row.
+Torch's own products read a row of 8 bits with one thread, and take twice as long for 8 tokens of 4 bits as for one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-TILES = (128, 64, 32)  # columns that a program reads at a time
-PROGRAMS = 264  # two for each multiprocessor of the largest cards
-ROWS = 32  # of a program
+TILES = (128, 64, 32)  # columns of 8 bits that a program reads at a time
+TILE = 64  # columns of 4 bits: the lower halves of its bytes are the first 32, the upper halves the others
+HALF = TILE // 2
+BLOCK = 512  # sums that a program adds up
 
 
-def eight_bit_product(x: Any, codes: Any, scale: Any) -> Any:
-    """Return x [tokens, columns] times the transposed matrix, [tokens, rows], summed in float32.
+class Way(NamedTuple):
+    """How programs share a product: rows of each, programs wanted at least, warps, loads under way."""
 
-    The matrix is `codes` [rows, columns], in multiples of 32, with a `scale` [rows, groups]. Where it has few
-    rows, several programs share a row's columns, and their sums are added in a fixed order.
+    rows: int = 32
+    programs: int = 264  # two for each multiprocessor of the largest cards
+    warps: int = 4
+    stages: int = 3
+
+
+EIGHT, FOUR = Way(), Way(rows=64)
+
+
+def eight_bit_product(x: Any, codes: Any, scale: Any, bias: Any = None, way: Way = EIGHT) -> Any:
+    """Return x [tokens, columns] times the transposed matrix, and a bias [rows]: [tokens, rows].
+
+    The matrix is `codes` [rows, columns], in multiples of 32, with a `scale` [rows, groups]. Sums are in
+    float32. Where it has few rows, several programs share a row's columns.
     """
     import torch
 
     (tokens, columns), rows, groups = x.shape, len(codes), scale.shape[1]
+    shared = columns // groups
     tile = next(tile for tile in TILES if columns % tile == 0)
-    parts = min(max(1, PROGRAMS // triton.cdiv(rows, ROWS)), max(1, columns // tile // 4))
-    steps = triton.cdiv(columns // tile, parts)
-    parts = triton.cdiv(columns, steps * tile)
+    parts, steps = _split(columns // tile, rows, way)
     sums = torch.empty((parts, tokens, rows), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(x):  # Triton launches on the current card
-        _product[triton.cdiv(rows, ROWS), parts](
-            x.contiguous(), codes, scale, sums, tokens, rows, columns, groups, COLUMNS=columns // groups,
-            STEPS=steps, TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=ROWS, TILE=tile,
+        _eight_bits[triton.cdiv(rows, way.rows), parts](
+            x.contiguous(), codes, scale, sums, tokens, rows, columns, groups, COLUMNS=shared, STEPS=steps,
+            TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=way.rows, TILE=tile, num_warps=way.warps,
+            num_stages=way.stages,
         )  # fmt: skip
-    return (sums[0] if parts == 1 else sums.sum(0)).to(x.dtype)
+    return _summed(sums, bias, x.dtype)
+
+
+def four_bit_product(x: Any, packed: Any, scales: Any, group: int, bias: Any = None, way: Way = FOUR) -> Any:
+    """Return x [tokens, columns], in a half precision, times the transposed matrix: [tokens, rows].
+
+    The matrix is scale * (code - 8) + rest, with codes `packed` [tiles, rows, 32] and `scales`
+    [groups, rows, 2] in float16, both of a `group` of columns. Sums are in float32.
+    """
+    import torch
+
+    (tokens, columns), rows = x.shape, packed.shape[1]
+    parts, steps = _split(columns // TILE, rows, way)
+    sums = torch.empty((parts, tokens, rows), dtype=torch.float32, device=x.device)
+    with torch.cuda.device_of(x):
+        _four_bits[triton.cdiv(rows, way.rows), parts](
+            x.contiguous(), packed, scales, sums, tokens, rows, columns, GROUP=group, STEPS=steps,
+            TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=way.rows, num_warps=way.warps,
+            num_stages=way.stages,
+        )  # fmt: skip
+    return _summed(sums, bias, x.dtype)
+
+
+def dense_eight(codes: Any, scale: Any, dtype: Any) -> Any:
+    """Return the matrix [rows, columns] that `codes` [rows, columns] and a `scale` [rows, groups] stand for."""
+    import torch
+
+    rows, columns = codes.shape
+    found = torch.empty((rows, columns), dtype=dtype, device=codes.device)
+    with torch.cuda.device_of(codes):
+        _dense_eight[rows, triton.cdiv(columns, BLOCK)](
+            codes, scale, found, columns, scale.shape[1], SHARED=columns // scale.shape[1], BLOCK=BLOCK
+        )
+    return found
+
+
+def dense_four(packed: Any, scales: Any, group: int, dtype: Any) -> Any:
+    """Return the matrix [rows, columns] that codes and scales of `four_bit_product` stand for."""
+    import torch
+
+    tiles, rows, _ = packed.shape
+    found = torch.empty((rows, tiles * TILE), dtype=dtype, device=packed.device)
+    with torch.cuda.device_of(packed):
+        _dense_four[triton.cdiv(rows, 64), tiles](
+            packed, scales, found, rows, tiles * TILE, GROUP=group, ROWS=64
+        )
+    return found
+
+
+def packed_four(codes: Any) -> Any:
+    """Return codes [rows, columns] from 0 to 15 as bytes [tiles, rows, 32] for `four_bit_product`."""
+    tiles = codes.unflatten(1, (-1, 2, HALF)).transpose(0, 1)
+    return (tiles[:, :, 0] | tiles[:, :, 1] << 4).contiguous()
+
+
+def unpacked_four(packed: Any) -> Any:
+    """Return the codes [rows, columns] of what `packed_four` packed."""
+    import torch
+
+    return torch.stack([packed & 15, packed >> 4], 2).transpose(0, 1).flatten(1)
+
+
+def _split(tiles: int, rows: int, way: Way) -> tuple[int, int]:
+    """Return how many programs share a row, and the tiles of each."""
+    parts = min(max(1, way.programs // triton.cdiv(rows, way.rows)), max(1, tiles // 4))
+    steps = triton.cdiv(tiles, parts)
+    return triton.cdiv(tiles, steps), steps
+
+
+def _summed(sums: Any, bias: Any, dtype: Any) -> Any:
+    """Return the sum over the parts of `sums` [parts, tokens, rows], in a fixed order, and a bias [rows]."""
+    import torch
+
+    parts, tokens, rows = sums.shape
+    if parts == 1 and bias is None and dtype == torch.float32:
+        return sums[0]
+    found = torch.empty((tokens, rows), dtype=dtype, device=sums.device)
+    with torch.cuda.device_of(sums):
+        _added[tokens, triton.cdiv(rows, BLOCK)](
+            sums, sums if bias is None else bias, found, rows, tokens * rows, PARTS=parts,
+            BIASED=bias is not None, BLOCK=BLOCK,
+        )  # fmt: skip
+    return found
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _product(  # type: ignore[no-untyped-def]
+def _eight_bits(  # type: ignore[no-untyped-def]
     x, codes, scale, sums, tokens, rows, columns, groups, COLUMNS: tl.constexpr,
     STEPS: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -72,3 +167,84 @@ def _product(  # type: ignore[no-untyped-def]
             found += tl.dot(read, tl.trans(weight), input_precision="ieee")
     sum_at = (part * tokens + token[:, None]).to(tl.int64) * rows + row[None, :]
     tl.store(sums + sum_at, found, mask=token_there[:, None] & row_there[None, :])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _four_bits(  # type: ignore[no-untyped-def]
+    x, packed, scales, sums, tokens, rows, columns, GROUP: tl.constexpr, STEPS: tl.constexpr,
+    TOKENS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Add up STEPS tiles of 64 columns of ROWS rows.
+
+    Codes are exact in the precision of x, so each 32 columns are one product, which its group's scale multiplies.
+    """
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    part = tl.program_id(1)
+    token, inner = tl.arange(0, TOKENS), tl.arange(0, 32)
+    row_there, token_there = row < rows, token < tokens
+    found = tl.zeros((TOKENS, ROWS), tl.float32)
+    for step in range(STEPS):
+        tile = part * STEPS + step
+        inside = tile * 64 < columns
+        there = row_there & inside
+        pair_at = packed + (tile.to(tl.int64) * rows + row)[:, None] * 32 + inner[None, :]
+        pair = tl.load(pair_at, mask=there[:, None], other=0)
+        read_at = x + token[:, None] * columns + tile * 64 + inner[None, :]
+        read_there = token_there[:, None] & inside
+        for half in tl.static_range(2):
+            read = tl.load(read_at + half * 32, mask=read_there, other=0.0)
+            code = (pair >> 4 if half else pair & 15).to(tl.int8) - 8
+            scale_at = scales + ((tile * 64 + half * 32) // GROUP * rows + row).to(tl.int64) * 2
+            size = tl.load(scale_at, mask=there, other=0.0).to(tl.float32)
+            rest = tl.load(scale_at + 1, mask=there, other=0.0).to(tl.float32)
+            added = tl.dot(read, tl.trans(code.to(read.dtype)), input_precision="ieee")
+            found += added * size[None, :] + tl.sum(read.to(tl.float32), 1)[:, None] * rest[None, :]
+    sum_at = (part * tokens + token[:, None]).to(tl.int64) * rows + row[None, :]
+    tl.store(sums + sum_at, found, mask=token_there[:, None] & row_there[None, :])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _added(  # type: ignore[no-untyped-def]
+    sums, bias, into, rows, size, PARTS: tl.constexpr, BIASED: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Add up the parts of a token's sums."""
+    row = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    there = row < rows
+    at = tl.program_id(0).to(tl.int64) * rows + row
+    found = tl.zeros((BLOCK,), tl.float32)
+    for part in range(PARTS):
+        found += tl.load(sums + part * size + at, mask=there, other=0.0)
+    if BIASED:
+        found += tl.load(bias + row, mask=there, other=0.0).to(tl.float32)
+    tl.store(into + at, found.to(into.dtype.element_ty), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _dense_eight(  # type: ignore[no-untyped-def]
+    codes, scale, into, columns, groups, SHARED: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Multiply a row's codes with their scales."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    there = column < columns
+    code = tl.load(codes + row * columns + column, mask=there, other=0).to(tl.float32)
+    size = tl.load(scale + row * groups + column // SHARED, mask=there, other=0.0).to(tl.float32)
+    tl.store(into + row * columns + column, (code * size).to(into.dtype.element_ty), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _dense_four(  # type: ignore[no-untyped-def]
+    packed, scales, into, rows, columns, GROUP: tl.constexpr, ROWS: tl.constexpr
+):
+    """Write the 64 columns of a tile of ROWS rows."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    tile, inner = tl.program_id(1).to(tl.int64), tl.arange(0, 32)
+    there = row < rows
+    pair = tl.load(packed + (tile * rows + row)[:, None] * 32 + inner[None, :], mask=there[:, None], other=0)
+    for half in tl.static_range(2):
+        code = (pair >> 4 if half else pair & 15).to(tl.float32) - 8
+        scale_at = scales + ((tile * 64 + half * 32) // GROUP * rows + row) * 2
+        size = tl.load(scale_at, mask=there, other=0.0).to(tl.float32)
+        rest = tl.load(scale_at + 1, mask=there, other=0.0).to(tl.float32)
+        at = into + row[:, None] * columns + tile * 64 + half * 32 + inner[None, :]
+        tl.store(at, (code * size[:, None] + rest[:, None]).to(into.dtype.element_ty), mask=there[:, None])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from localspec.engines.torch.decoder.card import decoder_of
 from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.weights import ModuleTensors, Weights, read
 from localspec.errors import TooLittleMemory, UnsupportedModel
@@ -38,7 +39,7 @@ def of_model(model: Any, path: Path, context: int) -> Decoder:
     with _joining, torch.inference_mode(False):
         if model not in _joined:
             _joined[model] = read(shape, ModuleTensors(model))
-    return Decoder(_joined[model])
+    return decoder_of(_joined[model])
 
 
 def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
@@ -64,7 +65,7 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
         else FolderWeights(source)
     )
     with torch.inference_mode(False):
-        return Decoder(read(shape, FileTensors(shape, weights, place, dtype, form)))
+        return decoder_of(read(shape, FileTensors(shape, weights, place, dtype, form)))
 
 
 def table_of(path: Path, place: Any, dtype: Any) -> Any:

@@ -64,7 +64,8 @@ class Buffers:
 class Recorder:
     """Records passes on a CUDA card, all of them with the same memory for what lies between their kernels.
 
-    They record on one stream, since torch keeps a workspace of cuBLAS for each. Not run on hardware yet.
+    They record on one stream, since torch keeps a workspace of cuBLAS for each. The first recording stays,
+    since torch gives up the memory with the last one.
     """
 
     def __init__(self, place: Any) -> None:
@@ -73,6 +74,7 @@ class Recorder:
         self._torch, self._place = torch, place
         with torch.cuda.device(place):
             self._pool, self._side = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        self._first = self.record(lambda: torch.zeros(1, device=place))
 
     def record(self, run: Replay) -> Replay:
         """Return what replays `run`, whose tensors stay where they are."""
@@ -197,7 +199,7 @@ class Passes:
         sees = inputs[3 * WIDEST : -1].view(WIDEST, WIDEST)[:width, :width] != 0
         mask = (torch.arange(end, device=self._place) < inputs[-1]).repeat(width, 1)
         mask.index_copy_(1, slots, sees)
-        places = Places(positions, slots, end, mask)
+        places = Places(positions, slots, end, mask, ends=slots[-1:] + 1)
         found = self._decoder.states(ids, places, self.buffers.keys, self.buffers.values, self._taps)
         self.logits[:width] = self._decoder.logits(found[0])
         if self._facts_wanted:

@@ -87,7 +87,9 @@ class OwnSharedPasses(TorchSharedPasses):
         """Return the last hidden states [texts * width, width of the model]."""
         buffers = self._buffers
         mask = self._torch.arange(end, device=self._own.place) <= positions[..., None]
-        places = Places(positions.flatten(), slots, end, mask, texts)
+        few = positions.shape[1] <= WIDEST
+        ends = positions.amax(1) + 1 if few else None
+        places = Places(positions.flatten(), slots, end, mask, texts, ends)
         return self._own.decoder.states(ids.flatten(), places, buffers.keys, buffers.values)[0]
 
     def _long(self, ids: Any, positions: Any, rows: int) -> Any:

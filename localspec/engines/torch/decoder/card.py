@@ -1,0 +1,93 @@
+"""A decoder whose steps between products are kernels of our own, on a card and in half precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from localspec.engines.torch.decoder.forward import Decoder, Places, last_of, scaled
+from localspec.engines.torch.decoder.weights import Layer, Tensor, Weights
+
+
+def decoder_of(weights: Weights) -> Decoder:
+    """Return the decoder that runs these weights fastest where they are."""
+    return CardDecoder(weights) if _fits(weights) else Decoder(weights)
+
+
+def _fits(weights: Weights) -> bool:
+    like = weights.norm
+    halved = like.is_cuda and like.element_size() == 2
+    return halved and not weights.shape.norms_after and find_spec("triton") is not None
+
+
+class CardDecoder(Decoder):
+    """Computes what Decoder does in a dozen kernels a layer, rounding less often between them."""
+
+    def states(
+        self, ids: Tensor, places: Places, keys: Tensor, values: Tensor, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Read tokens into their slots; return the last hidden states [tokens, width], normed, and taps."""
+        import torch
+
+        from localspec.engines.torch.decoder import fused
+
+        shape, epsilon = self.shape, self.shape.epsilon
+        x = scaled(self.weights.table.lookup(ids).to(self.weights.norm.dtype), shape.embedding_scale)
+        turns = self._turns(places.positions, torch.float32)
+        more, tapped = None, []
+        for at, layer in enumerate(self.weights.layers):
+            x, read = fused.added_norm(x, more, layer.norms[0], epsilon, shape.residual_scale)
+            if at in taps:
+                tapped.append(x)
+            turned = None if at in shape.unrotated else turns
+            mixed = self._mixed(layer.qkv.product(read), layer, turned, places, keys[at], values[at])
+            x, read = fused.added_norm(
+                x, layer.output.product(mixed), layer.norms[1], epsilon, shape.residual_scale
+            )
+            more = layer.down.product(fused.gated(layer.gates.product(read)))
+        x, states = fused.added_norm(x, more, self.weights.norm, epsilon, shape.residual_scale)
+        if shape.layers in taps:
+            tapped.append(x)
+        return states, torch.cat(tapped, -1) if tapped else None
+
+    def _mixed(
+        self,
+        joined: Tensor,
+        layer: Layer,
+        turns: tuple[Tensor, Tensor] | None,
+        places: Places,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
+        """Keep new keys and values; return attention [tokens, heads * head_width] of the queries to all."""
+        from localspec.engines.torch.decoder import attention, fused
+
+        shape, texts = self.shape, places.texts
+        kept = (keys, values)
+        queries = fused.placed(
+            joined, shape.heads, turns, layer.head_norms, shape.epsilon, kept, places.slots, texts
+        )
+        scale: Any = shape.attention_scale
+        if places.ends is not None:
+            scale = shape.head_width**-0.5 if scale is None else scale
+            return attention.attend(queries, *kept, places.mask, places.ends, scale, texts)
+        return self._dense(queries, places, kept, scale)
+
+    def _dense(self, queries: Tensor, places: Places, kept: tuple[Tensor, Tensor], scale: Any) -> Tensor:
+        """Return torch's attention, for passes over many tokens."""
+        import torch
+
+        attend = torch.nn.functional.scaled_dot_product_attention
+        texts, mask, count = places.texts, places.mask, len(queries)
+        if texts is None:
+            seen = [part[None, :, : places.end] for part in kept]
+            rows = queries.transpose(0, 1)[None]
+            if mask is None:
+                mask = last_of(count, places.end)
+        else:
+            seen = [part[:, :, : places.end][texts] for part in kept]
+            rows = queries.unflatten(0, places.slots.shape).transpose(1, 2)
+            mask = None if mask is None else mask[:, None]
+        found = attend(rows, *seen, attn_mask=mask, scale=scale, enable_gqa=True)
+        return found.transpose(1, 2).flatten(2).flatten(0, 1)
