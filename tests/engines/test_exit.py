@@ -31,7 +31,7 @@ pytestmark = pytest.mark.engines
 LAYER = 20  # of SmolLM2's 30
 Ask = Callable[..., Any]
 Make = Callable[..., Any]
-both = pytest.mark.parametrize("name", ["openvino", "torch"])
+both = pytest.mark.parametrize("name", ["openvino", "torch", "own"])
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,9 @@ def made(smollm2: StoredModel, smollm2_gguf: Path) -> Make:
 
     @cache
     def make(name: str, layer: int = LAYER) -> Engine:
-        if name == "torch":
-            return Torch(smollm2_gguf, device="cpu", threads=2, exit=layer)
+        if name != "openvino":
+            decoder = "auto" if name == "torch" else name
+            return Torch(smollm2_gguf, device="cpu", threads=2, exit=layer, decoder=decoder)
         return OpenVino(smollm2.folder, threads=2, exit=layer)
 
     return make

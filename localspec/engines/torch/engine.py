@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from localspec.core.contracts import Engine, Session, SharedPasses
 from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
 from localspec.engines.torch.decoder.shared import OwnSharedPasses
+from localspec.engines.torch.decoder.split import OwnSplitSession
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
 from localspec.engines.torch.hinted import TorchHintedSession, hints_for
 from localspec.engines.torch.model import PLAIN, TABLE, TorchModel
@@ -67,8 +69,8 @@ class Torch(TorchModel, Engine):
     ) -> None:
         del cache
         one_of(exit=exit, hidden=hidden, skip=skip, taps=taps, hints=hints)
-        one_of(decoder=decoder == "own", exit=exit, skip=skip, hints=hints)
-        one_of(weights=weights != PLAIN, exit=exit, skip=skip, decoder=decoder == "transformers")
+        one_of(decoder=decoder == "own", skip=skip, hints=hints)
+        one_of(weights=weights != PLAIN, skip=skip, decoder=decoder == "transformers")
         one_of(weights=weights != PLAIN, hints=hints)
         check_extra()
         if exit:
@@ -84,8 +86,9 @@ class Torch(TorchModel, Engine):
             return
         if not self.decoder:
             self._check()
-        self.own = None if exit or skip or hints else self._own(decoder)
-        self.parts = self._in_parts(exit) if exit else None
+        self.own = None if skip or hints else self._own(decoder)
+        self.exit = exit if self.own else 0
+        self.parts = self._in_parts(exit) if exit and not self.own else None
         self.hidden, self.skip, self.hints = hidden, skip, hints_for(self, hints)
         if (hidden or skip or taps) and (self.recurrent or self.static):
             lacks = "has no smaller passes" if skip else "exposes no hidden states"
@@ -108,6 +111,8 @@ class Torch(TorchModel, Engine):
         """Return a new, empty session with a cache of its own."""
         if self.head:
             return TorchHeadSession(self, self.head)
+        if self.own and self.exit:
+            return OwnSplitSession(self.own, self.exit)
         if self.own:
             sessions = (OwnTappedSession, self.taps), (OwnHiddenSession, self.hidden), (OwnSession, True)
             return next(made for made, wanted in sessions if wanted)(self.own)
@@ -134,7 +139,7 @@ class Torch(TorchModel, Engine):
         families that do not keep all keys.
         """
         extra = self.head or self.parts or self.taps or self.hidden or self.skip
-        alone = extra or self.hints or self.recurrent or self.static
+        alone = extra or self.exit or self.hints or self.recurrent or self.static
         if self.own and not alone:
             return OwnSharedPasses(self, self.own, texts)
         return TorchSharedPasses(self, texts) if not alone and self.masked else None
@@ -157,8 +162,9 @@ class Torch(TorchModel, Engine):
             raise UnsupportedModel(
                 f"The torch engine has no decoder of its own on {self.device}", "Leave `decoder` out"
             )
-        if decoder == "own":
-            found = found or loading.of_model(self.model, self.path, self.context)
+        if not found and (decoder == "own" or (decoder == "auto" and self.place.type == "cuda")):
+            with suppress(*[] if decoder == "own" else [UnsupportedModel]):
+                found = loading.of_model(self.model, self.path, self.context)
         return OwnDecoder(found, self.context, self.taps, self.threads) if found else None
 
     def _check(self) -> None:

@@ -80,7 +80,7 @@ def matrix_of(rows: int, columns: int, form: str, place: torch.device, dtype: to
         halves = torch.float16 if place.type == "cuda" else dtype
         scales = torch.zeros(columns // 32, rows, 2, dtype=halves, device=place)
         scales[..., 0] = spread / 4.6
-        return FourBits(_packed(rows, columns, place), scales, 32)
+        return FourBits(_packed(rows, columns, place), scales, 32, rests=False)
     return Plain(torch.randn(rows, columns, device=place, dtype=dtype) * spread)
 
 

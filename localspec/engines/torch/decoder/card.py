@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from localspec.engines.torch.decoder.forward import Decoder, Places, last_of, scaled
+from localspec.engines.torch.decoder.forward import Decoder, Places, last_of
 from localspec.engines.torch.decoder.weights import Layer, Tensor, Weights
 
 
@@ -24,19 +24,25 @@ def _fits(weights: Weights) -> bool:
 class CardDecoder(Decoder):
     """Computes what Decoder does in a dozen kernels a layer, rounding less often between them."""
 
-    def states(
-        self, ids: Tensor, places: Places, keys: Tensor, values: Tensor, taps: Sequence[int] = ()
+    def through(
+        self,
+        x: Tensor,
+        places: Places,
+        keys: Tensor,
+        values: Tensor,
+        layers: range | None = None,
+        taps: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor | None]:
-        """Read tokens into their slots; return the last hidden states [tokens, width], normed, and taps."""
+        """Return the hidden states [tokens, width] after some layers, or all, and those after taps."""
         import torch
 
-        from localspec.engines.torch.decoder import fused
+        from localspec.engines.torch.decoder.kernels import fused
 
         shape, epsilon = self.shape, self.shape.epsilon
-        x = scaled(self.weights.table.lookup(ids).to(self.weights.norm.dtype), shape.embedding_scale)
         turns = self._turns(places.positions, torch.float32)
         more, tapped = None, []
-        for at, layer in enumerate(self.weights.layers):
+        for at in layers or range(shape.layers):
+            layer = self.weights.layers[at]
             x, read = fused.added_norm(x, more, layer.norms[0], epsilon, shape.residual_scale)
             if at in taps:
                 tapped.append(x)
@@ -46,10 +52,16 @@ class CardDecoder(Decoder):
                 x, layer.output.product(mixed), layer.norms[1], epsilon, shape.residual_scale
             )
             more = layer.down.product(fused.gated(layer.gates.product(read)))
-        x, states = fused.added_norm(x, more, self.weights.norm, epsilon, shape.residual_scale)
+        x = fused.added_norm(x, more, self.weights.norm, epsilon, shape.residual_scale)[0]
         if shape.layers in taps:
             tapped.append(x)
-        return states, torch.cat(tapped, -1) if tapped else None
+        return x, torch.cat(tapped, -1) if tapped else None
+
+    def normed(self, x: Tensor) -> Tensor:
+        """Return hidden states [tokens, width] under the last norm."""
+        from localspec.engines.torch.decoder.kernels import fused
+
+        return fused.added_norm(x, None, self.weights.norm, self.shape.epsilon, 1.0)[1]
 
     def _mixed(
         self,
@@ -61,7 +73,7 @@ class CardDecoder(Decoder):
         values: Tensor,
     ) -> Tensor:
         """Keep new keys and values; return attention [tokens, heads * head_width] of the queries to all."""
-        from localspec.engines.torch.decoder import attention, fused
+        from localspec.engines.torch.decoder.kernels import attention, fused
 
         shape, texts = self.shape, places.texts
         kept = (keys, values)

@@ -38,11 +38,11 @@ class EightBits:
         import torch
 
         if x.is_cuda:
-            from localspec.engines.torch.decoder import kernels
+            from localspec.engines.torch.decoder.kernels import products
 
             if len(x) <= NARROW and x.shape[1] % 32 == 0:
-                return kernels.eight_bit_product(x, self.codes, self.scale, self.bias)
-            dense = kernels.dense_eight(self.codes, self.scale, x.dtype)
+                return products.eight_bit_product(x, self.codes, self.scale, self.bias)
+            dense = products.dense_eight(self.codes, self.scale, x.dtype)
         else:
             dense = self._dense(self.codes, self.scale, x.dtype)
         return torch.nn.functional.linear(x, dense, self.bias)
@@ -63,12 +63,14 @@ class FourBits:
     """A matrix of 4-bit codes, scale * (code - 8) + rest, `packed` in the order of our kernels or torch's.
 
     `scales` [groups, rows, 2] are scale and rest of each `group` of columns, in float16 on CUDA.
+    Without `rests` those are all 0.
     """
 
     packed: Tensor
     scales: Tensor
     group: int
     bias: Tensor | None = None
+    rests: bool = True
 
     @property
     def rows(self) -> int:
@@ -80,11 +82,11 @@ class FourBits:
         import torch
 
         if x.is_cuda:
-            from localspec.engines.torch.decoder import kernels
+            from localspec.engines.torch.decoder.kernels import products
 
             if len(x) <= NARROW:
-                return kernels.four_bit_product(x, self.packed, self.scales, self.group, self.bias)
-            dense = kernels.dense_four(self.packed, self.scales, self.group, x.dtype)
+                return products.four_bit_product(x, self.packed, self.scales, self.group, self.bias, self.rests)
+            dense = products.dense_four(self.packed, self.scales, self.group, x.dtype)
             return torch.nn.functional.linear(x, dense, self.bias)
         product = torch.ops.aten._weight_int4pack_mm_for_cpu
         y = product(x.contiguous(), self.packed, self.group, self.scales)
@@ -164,7 +166,7 @@ class FileTensors:
         moved = None if bias is None else self._moved(bias)
         if weights.bits == 4:
             packed, scales = four_bits(weights, self._place, self._dtype)
-            return FourBits(packed, scales, weights.codes.shape[-1], moved)
+            return FourBits(packed, scales, weights.codes.shape[-1], moved, weights.offset is not None)
         codes = torch.from_numpy(np.ascontiguousarray(weights.codes.reshape(len(weights.codes), -1)))
         scale = torch.from_numpy(weights.scale.astype(np.float16))
         return EightBits(codes.to(self._place), scale.to(self._place), moved)
@@ -192,9 +194,9 @@ def four_bits(weights: Affine, place: Any, dtype: Any) -> tuple[Tensor, Tensor]:
     scales = torch.from_numpy(np.ascontiguousarray(pairs)).to(place)
     if place.type != "cuda":
         return torch.ops.aten._convert_weight_to_int4pack_for_cpu(flat, 1), scales.to(dtype)
-    from localspec.engines.torch.decoder import kernels
+    from localspec.engines.torch.decoder.kernels import products
 
-    return kernels.packed_four(flat.to(torch.uint8).to(place)), scales.to(torch.float16)
+    return products.packed_four(flat.to(torch.uint8).to(place)), scales.to(torch.float16)
 
 
 def _suits_four(weights: Affine) -> bool:

@@ -40,16 +40,33 @@ class Decoder:
 
         Those are the states after the layers `taps`, from 1 on, side by side: [tokens, taps * width].
         """
+        x, tapped = self.through(self.embedded(ids), places, keys, values, taps=taps)
+        return self.normed(x), tapped
+
+    def embedded(self, ids: Tensor) -> Tensor:
+        """Return what the first layer reads of token ids: [tokens, width]."""
+        found = self.weights.table.lookup(ids).to(self.weights.norm.dtype)
+        return scaled(found, self.shape.embedding_scale)
+
+    def through(
+        self,
+        x: Tensor,
+        places: Places,
+        keys: Tensor,
+        values: Tensor,
+        layers: range | None = None,
+        taps: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the hidden states [tokens, width] after some layers, or all, and those after taps."""
         import torch
 
         shape = self.shape
-        x = self.weights.table.lookup(ids).to(self.weights.norm.dtype)
-        x = scaled(x, shape.embedding_scale)
         turns = self._turns(places.positions, x.dtype)
         shared = shape.heads // shape.key_heads
         mask = None if places.mask is None else torch.cat([places.mask] * shared, -2)
         tapped = []
-        for at, layer in enumerate(self.weights.layers):
+        for at in layers or range(shape.layers):
+            layer = self.weights.layers[at]
             heads = self._heads(
                 self._before(x, layer.norms[0]), layer, None if at in shape.unrotated else turns
             )
@@ -61,7 +78,11 @@ class Decoder:
             x = self._added(x, fed, layer.norms[1])
             if at + 1 in taps:
                 tapped.append(x)
-        return self._norm(x, self.weights.norm), torch.cat(tapped, -1) if tapped else None
+        return x, torch.cat(tapped, -1) if tapped else None
+
+    def normed(self, x: Tensor) -> Tensor:
+        """Return hidden states [tokens, width] under the last norm."""
+        return self._norm(x, self.weights.norm)
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [rows, vocab] of last hidden states [rows, width]."""

@@ -130,7 +130,7 @@ class Passes:
         self.turn = 0  # of passes, each of which overwrites what the last one found
         columns = [len(like), len(like) * len(self._taps)]
         self._found = [like.new_zeros((WIDEST, count)) for count in columns if count]
-        self._recorded: dict[tuple[int, int], Replay] = {}
+        self._recorded: dict[tuple[Any, ...], Replay] = {}
 
     def _pair(self, size: int) -> tuple[Any, Any]:
         """Return numbers of the main memory and the card's copy of them; on a CPU they are the same."""
@@ -147,9 +147,9 @@ class Passes:
             self._recorded.clear()
         end = min(end, self.buffers.room)
         self._give(tokens, tree, at, width)
-        if (width, end) not in self._recorded:
-            self._recorded[width, end] = self._ready(width, end)
-        self._recorded[width, end]()
+        if (key := self._key(width, end)) not in self._recorded:
+            self._recorded[key] = self._ready(width, end)
+        self._recorded[key]()
         states, *tapped = (part[:count] for part in self._found)
         return Found(states, tapped[0] if tapped else None)
 
@@ -167,7 +167,7 @@ class Passes:
             mask = torch.cat([sees.new_ones(len(tokens), at), sees], -1)
         ids = torch.tensor(tokens, device=self._place)
         places = Places(positions, slots, total, mask)
-        return Found(*self._decoder.states(ids, places, self.buffers.keys, self.buffers.values, self._taps))
+        return Found(*self._states(ids, places))
 
     def rows(self, states: Tensor) -> Tensor:
         """Return the logits [rows, vocab] of hidden states."""
@@ -192,20 +192,34 @@ class Passes:
             self._inputs.copy_(self._given, non_blocking=True)
             self._sent.record()
 
+    def _key(self, width: int, end: int) -> tuple[Any, ...]:
+        """Return what distinguishes a recording from the others."""
+        return (width, end)
+
     def _pass(self, width: int, end: int) -> None:
         """Run a pass over the inputs, which alone change between its repetitions."""
+        found = self._states(*self._places(width, end))
+        self._put(width, found[0])
+        for kept, new in zip(self._found, found, strict=False):
+            kept[:width] = new
+
+    def _places(self, width: int, end: int) -> tuple[Tensor, Places]:
+        """Return the ids and the places of the inputs."""
         torch, inputs = self._torch, self._inputs
         ids, positions, slots = (part[:width] for part in inputs[: 3 * WIDEST].split(WIDEST))
         sees = inputs[3 * WIDEST : -1].view(WIDEST, WIDEST)[:width, :width] != 0
         mask = (torch.arange(end, device=self._place) < inputs[-1]).repeat(width, 1)
         mask.index_copy_(1, slots, sees)
-        places = Places(positions, slots, end, mask, ends=slots[-1:] + 1)
-        found = self._decoder.states(ids, places, self.buffers.keys, self.buffers.values, self._taps)
-        self.logits[:width] = self._decoder.logits(found[0])
+        return ids, Places(positions, slots, end, mask, ends=slots[-1:] + 1)
+
+    def _states(self, ids: Tensor, places: Places) -> tuple[Tensor, Tensor | None]:
+        return self._decoder.states(ids, places, self.buffers.keys, self.buffers.values, self._taps)
+
+    def _put(self, width: int, states: Tensor) -> None:
+        """Write the logits of a pass's last hidden states where they are read."""
+        self.logits[:width] = self._decoder.logits(states)
         if self._facts_wanted:
             self.facts[:width] = facts_of(self.logits[:width])
-        for kept, new in zip(self._found, found, strict=False):
-            kept[:width] = new
 
     def _ready(self, width: int, end: int) -> Replay:
         """Return a pass of that shape, recorded if a card runs it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from localspec.core.types import Branch, Logits, Tokens
 from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.passes import WIDEST, Found, Passes, Recorder
 from localspec.engines.torch.decoder.rows import DeviceRows, Fetched, facts_of
+from localspec.engines.torch.decoder.weights import Tensor
 from localspec.engines.torch.model import use_threads
 from localspec.engines.torch.sessions import ToNumpy
 from localspec.errors import BadValue, ContextFull
@@ -33,7 +34,7 @@ class OwnDecoder:
         self.place = decoder.weights.norm.device
         self.recorder = Recorder(self.place) if self.place.type == "cuda" else None
         self.keeps_rows = self.place.type == "cuda"  # on the device, until they are asked for
-        self._idle: list[Passes] = []
+        self._idle: dict[int, list[Passes]] = {}
 
     @property
     def vocab(self) -> int:
@@ -42,14 +43,41 @@ class OwnDecoder:
 
     def passes(self) -> Passes:
         """Return passes for a new text."""
-        if self._idle:
-            return self._idle.pop()
-        return Passes(self.decoder, self.context, self.recorder, self.taps, facts=self.keeps_rows)
+        found = self.idle_passes()
+        return found or Passes(self.decoder, self.context, self.recorder, self.taps, facts=self.keeps_rows)
 
-    def give_back(self, passes: Passes) -> None:
-        """Keep the passes of a text that ended for another one."""
-        if len(self._idle) < IDLE:
-            self._idle.append(passes)
+    def idle_passes(self, kind: int = 0) -> Any:
+        """Return passes of a `kind` that a text left behind, None if none did."""
+        idle = self._idle.get(kind)
+        return idle.pop() if idle else None
+
+    def give_back(self, passes: Passes, kind: int = 0) -> None:
+        """Keep the passes of a text that ended for another one of that kind."""
+        idle = self._idle.setdefault(kind, [])
+        if len(idle) < IDLE:
+            idle.append(passes)
+
+
+class RowReader:
+    """Gives the rows of one text's passes; they are valid until its next pass."""
+
+    def __init__(self, own: OwnDecoder) -> None:
+        self._own, self._numpy, self._few = own, ToNumpy(), ToNumpy()
+
+    def __call__(self, passes: Passes, states: Callable[[], Tensor], size: int, rows: int) -> Logits:
+        """Return the last rows [rows, vocab] of a pass over `size` tokens, on a card as they are there.
+
+        The last hidden states of those rows are asked for after a long pass alone.
+        """
+        turn, short, first = passes.turn, size <= WIDEST, size - rows
+        if not rows:
+            return np.empty((0, self._own.vocab), np.float32)
+        logits = passes.logits[first:size] if short else passes.rows(states())
+        if not self._own.keeps_rows:
+            return self._numpy(logits)
+        known = passes.facts[first:size] if short else facts_of(logits.float())
+        fetch = Fetched(self._numpy, logits, lambda: not short or passes.turn == turn)
+        return cast(Logits, DeviceRows(self._few(known).copy(), logits.shape[1], fetch))
 
 
 class OwnSession(TreeSession):
@@ -58,7 +86,7 @@ class OwnSession(TreeSession):
     def __init__(self, own: OwnDecoder) -> None:
         import torch
 
-        self._torch, self._own, self._numpy, self._few = torch, own, ToNumpy(), ToNumpy()
+        self._torch, self._own, self._rows = torch, own, RowReader(own)
         if own.place.type == "cuda":
             self.chunk = CARD_CHUNK
         with torch.inference_mode():
@@ -77,7 +105,7 @@ class OwnSession(TreeSession):
             raise ContextFull(total, own.context)
         wanted = rows + len(branches)
         if not tree.size:
-            return self._empty()
+            return np.empty((0, own.vocab), np.float32)
         if own.threads:
             use_threads(own.threads)
         read = [*tokens, *(branch.token for branch in branches)]
@@ -85,24 +113,11 @@ class OwnSession(TreeSession):
             read_by = self._passes.short if tree.size <= WIDEST else self._passes.long
             found = read_by(read, tree, self._length)
             self._note(found)
-            rows_found = self._found(found, tree.size, wanted) if wanted else self._empty()
+            rows_found = self._rows(
+                self._passes, lambda: found.states[tree.size - wanted :], tree.size, wanted
+            )
         self._length += len(tokens)
         return rows_found
-
-    def _empty(self) -> Logits:
-        return np.empty((0, self._own.vocab), np.float32)
-
-    def _found(self, found: Found, size: int, rows: int) -> Logits:
-        """Return the last rows [rows, vocab] of a pass over `size` tokens, on a device as they are there."""
-        passes, turn, short = self._passes, self._passes.turn, size <= WIDEST
-        first = size - rows
-        logits = passes.logits[first:size] if short else passes.rows(found.states[first:])
-        if not self._own.keeps_rows:
-            return self._numpy(logits)
-        known = passes.facts[first:size] if short else facts_of(logits.float())
-        facts = self._few(known).copy()
-        fetch = Fetched(self._numpy, logits, lambda: not short or passes.turn == turn)
-        return cast(Logits, DeviceRows(facts, logits.shape[1], fetch))
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the next pass overwrites the rest."""

@@ -25,7 +25,16 @@ class Way(NamedTuple):
     stages: int = 3
 
 
-EIGHT, FOUR = Way(), Way(rows=64)
+EIGHT, FOUR = Way(rows=64, programs=528, stages=4), Way(rows=128, programs=528, stages=4)
+
+# four bytes become four numbers in bfloat16: a code after the byte 0x43 is 128 + code, from which 136 is taken
+_TAKEN = """
+    prmt.b32 a, t, 0x43434343, 0x4140; prmt.b32 b, t, 0x43434343, 0x4342;
+    fma.rn.bf16x2 $0, a, one, less; fma.rn.bf16x2 $1, b, one, less;
+"""
+_NAMES = "{ .reg .b32 t, a, b, one, less; mov.b32 one, 0x3F803F80; mov.b32 less, 0xC308C308;"
+LOWER_CODES = tl.constexpr(_NAMES + "and.b32 t, $2, 0x0F0F0F0F;" + _TAKEN + "}")
+UPPER_CODES = tl.constexpr(_NAMES + "shr.u32 t, $2, 4; and.b32 t, t, 0x0F0F0F0F;" + _TAKEN + "}")
 
 
 def eight_bit_product(x: Any, codes: Any, scale: Any, bias: Any = None, way: Way = EIGHT) -> Any:
@@ -50,11 +59,14 @@ def eight_bit_product(x: Any, codes: Any, scale: Any, bias: Any = None, way: Way
     return _summed(sums, bias, x.dtype)
 
 
-def four_bit_product(x: Any, packed: Any, scales: Any, group: int, bias: Any = None, way: Way = FOUR) -> Any:
+def four_bit_product(
+    x: Any, packed: Any, scales: Any, group: int, bias: Any = None, rests: bool = True, way: Way = FOUR
+) -> Any:
     """Return x [tokens, columns], in a half precision, times the transposed matrix: [tokens, rows].
 
     The matrix is scale * (code - 8) + rest, with codes `packed` [tiles, rows, 32] and `scales`
-    [groups, rows, 2] in float16, both of a `group` of columns. Sums are in float32.
+    [groups, rows, 2] in float16, both of a `group` of columns. Without `rests` those are all 0. Sums are in
+    float32.
     """
     import torch
 
@@ -63,9 +75,9 @@ def four_bit_product(x: Any, packed: Any, scales: Any, group: int, bias: Any = N
     sums = torch.empty((parts, tokens, rows), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(x):
         _four_bits[triton.cdiv(rows, way.rows), parts](
-            x.contiguous(), packed, scales, sums, tokens, rows, columns, GROUP=group, STEPS=steps,
-            TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=way.rows, num_warps=way.warps,
-            num_stages=way.stages,
+            x.contiguous(), packed, scales.view(torch.int32), sums, tokens, rows, columns, GROUP=group,
+            STEPS=steps, TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=way.rows, RESTS=rests,
+            num_warps=way.warps, num_stages=way.stages,
         )  # fmt: skip
     return _summed(sums, bias, x.dtype)
 
@@ -146,61 +158,95 @@ def _eight_bits(  # type: ignore[no-untyped-def]
     token, inner = tl.arange(0, TOKENS), tl.arange(0, TILE)
     row_there, token_there = row < rows, token < tokens
     place = row.to(tl.int64)
-    found = tl.zeros((TOKENS, ROWS), tl.float32)
+    found = tl.zeros((ROWS, TOKENS), tl.float32)
     for step in range(STEPS):
         start = (part * STEPS + step) * TILE
         column, inside = start + inner, start < columns
         code_at = codes + place[:, None] * columns + column[None, :]
         code = tl.load(code_at, mask=row_there[:, None] & inside, other=0)
-        read_at = x + token[:, None] * columns + column[None, :]
-        read = tl.load(read_at, mask=token_there[:, None] & inside, other=0.0)
+        read_at = x + token[None, :] * columns + column[:, None]
+        read = tl.load(read_at, mask=token_there[None, :] & inside, other=0.0)
         size_at = scale + place * groups + start // COLUMNS
         if COLUMNS >= TILE:
             size = tl.load(size_at, mask=row_there & inside, other=0.0).to(tl.float32)
-            added = tl.dot(read, tl.trans(code.to(read.dtype)), input_precision="ieee")
-            found += added * size[None, :]
+            found += tl.dot(code.to(read.dtype), read, input_precision="ieee") * size[:, None]
         else:
             sizes_at = size_at[:, None] + tl.arange(0, TILE // COLUMNS)[None, :]
             size = tl.load(sizes_at, mask=row_there[:, None] & inside, other=0.0).to(tl.float32)
             groups_of = tl.reshape(code, (ROWS, TILE // COLUMNS, COLUMNS)).to(tl.float32) * size[:, :, None]
             weight = tl.reshape(groups_of, (ROWS, TILE)).to(read.dtype)
-            found += tl.dot(read, tl.trans(weight), input_precision="ieee")
-    sum_at = (part * tokens + token[:, None]).to(tl.int64) * rows + row[None, :]
-    tl.store(sums + sum_at, found, mask=token_there[:, None] & row_there[None, :])
+            found += tl.dot(weight, read, input_precision="ieee")
+    sum_at = (part * tokens + token[None, :]).to(tl.int64) * rows + row[:, None]
+    tl.store(sums + sum_at, found, mask=token_there[None, :] & row_there[:, None])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _four_bits(  # type: ignore[no-untyped-def]
     x, packed, scales, sums, tokens, rows, columns, GROUP: tl.constexpr, STEPS: tl.constexpr,
-    TOKENS: tl.constexpr, ROWS: tl.constexpr,
+    TOKENS: tl.constexpr, ROWS: tl.constexpr, RESTS: tl.constexpr,
 ):  # fmt: skip
     """Add up STEPS tiles of 64 columns of ROWS rows.
 
-    Codes are exact in the precision of x, so each 32 columns are one product, which its group's scale multiplies.
+    Codes are exact in the precision of x, so each 32 columns are one product, which its group's scale
+    multiplies. Scales are read a tile ahead, since nothing else hides how long that takes.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    part = tl.program_id(1)
+    first = tl.program_id(1) * STEPS
     token, inner = tl.arange(0, TOKENS), tl.arange(0, 32)
     row_there, token_there = row < rows, token < tokens
-    found = tl.zeros((TOKENS, ROWS), tl.float32)
+    found = tl.zeros((ROWS, TOKENS), tl.float32)
+    low = _scale(scales, first * 64 // GROUP, rows, row, row_there & (first * 64 < columns))
+    high = _scale(scales, (first * 64 + 32) // GROUP, rows, row, row_there & (first * 64 < columns))
     for step in range(STEPS):
-        tile = part * STEPS + step
+        tile = first + step
         inside = tile * 64 < columns
-        there = row_there & inside
         pair_at = packed + (tile.to(tl.int64) * rows + row)[:, None] * 32 + inner[None, :]
-        pair = tl.load(pair_at, mask=there[:, None], other=0)
-        read_at = x + token[:, None] * columns + tile * 64 + inner[None, :]
-        read_there = token_there[:, None] & inside
-        for half in tl.static_range(2):
-            read = tl.load(read_at + half * 32, mask=read_there, other=0.0)
-            code = (pair >> 4 if half else pair & 15).to(tl.int8) - 8
-            scale_at = scales + ((tile * 64 + half * 32) // GROUP * rows + row).to(tl.int64) * 2
-            size = tl.load(scale_at, mask=there, other=0.0).to(tl.float32)
-            rest = tl.load(scale_at + 1, mask=there, other=0.0).to(tl.float32)
-            added = tl.dot(read, tl.trans(code.to(read.dtype)), input_precision="ieee")
-            found += added * size[None, :] + tl.sum(read.to(tl.float32), 1)[:, None] * rest[None, :]
-    sum_at = (part * tokens + token[:, None]).to(tl.int64) * rows + row[None, :]
-    tl.store(sums + sum_at, found, mask=token_there[:, None] & row_there[None, :])
+        pair = tl.load(pair_at, mask=(row_there & inside)[:, None], other=0)
+        read_at = x + token[None, :] * columns + tile * 64 + inner[:, None]
+        read_there = token_there[None, :] & inside
+        there = row_there & ((tile + 1) * 64 < columns) & (step + 1 < STEPS)
+        next_low = _scale(scales, (tile + 1) * 64 // GROUP, rows, row, there)
+        next_high = _scale(scales, ((tile + 1) * 64 + 32) // GROUP, rows, row, there)
+        read = tl.load(read_at, mask=read_there, other=0.0)
+        found = _group(found, _codes(pair, 0, read.dtype), read, low, RESTS)
+        read = tl.load(read_at + 32, mask=read_there, other=0.0)
+        found = _group(found, _codes(pair, 1, read.dtype), read, high, RESTS)
+        low, high = next_low, next_high
+    sum_at = (tl.program_id(1) * tokens + token[None, :]).to(tl.int64) * rows + row[:, None]
+    tl.store(sums + sum_at, found, mask=token_there[None, :] & row_there[:, None])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scale(scales, group, rows, row, there):  # type: ignore[no-untyped-def]
+    """Return the scale and the rest of a group for each row, side by side in 32 bits."""
+    return tl.load(scales + group.to(tl.int64) * rows + row, mask=there, other=0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _group(found, code, read, scale, RESTS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Add the product of a group's codes, times its scale."""
+    size = (scale & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    found += tl.dot(code, read, input_precision="ieee") * size[:, None]
+    if RESTS:
+        rest = (scale >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+        found += rest[:, None] * tl.sum(read.to(tl.float32), 0)[None, :]
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _codes(pair, UPPER: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the codes of the lower or upper halves of bytes, less 8."""
+    if DTYPE == tl.bfloat16:
+        if UPPER:
+            return tl.inline_asm_elementwise(
+                UPPER_CODES, "=r,=r,r", [pair], dtype=tl.bfloat16, is_pure=True, pack=4
+            )
+        else:
+            return tl.inline_asm_elementwise(
+                LOWER_CODES, "=r,=r,r", [pair], dtype=tl.bfloat16, is_pure=True, pack=4
+            )
+    else:
+        return ((pair >> (4 if UPPER else 0) & 15).to(tl.int8) - 8).to(DTYPE)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

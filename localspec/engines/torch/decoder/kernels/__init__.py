@@ -1,0 +1,1 @@
+"""Kernels of a card, by Triton, which comes with torch for CUDA."""
