@@ -104,7 +104,7 @@ def passes(options: argparse.Namespace) -> Rows:
     """Passes over a few tokens behind 512 and behind 4,000, by the form of the weights; prompts; decoding."""
     place, bandwidth = options.place, copy_bandwidth(options.place)
     for size in options.size:
-        for form in FORMS:
+        for form in options.form:
             with torch.inference_mode():
                 weights = decoder_of(SIZES[size], form, place, torch.bfloat16)
             own, total = OwnDecoder(best_of(weights), CONTEXT), bytes_of(weights)
@@ -276,8 +276,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", action="append", choices=SIZES)
+    parser.add_argument("--form", action="append", choices=FORMS)
     parser.add_argument("--only", default=",".join(SECTIONS))
     options = parser.parse_args()
+    options.form = options.form or FORMS
     options.size, options.place = options.size or ["1.5B", "8B"], torch.device(options.device)
     for name in options.only.split(","):
         started = perf_counter()
