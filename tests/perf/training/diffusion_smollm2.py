@@ -52,8 +52,9 @@ def config_of(model: Any, mask: int, block: int) -> dict[str, Any]:
     """Return the config.json of the diffusion model that a Llama of transformers becomes."""
     theirs = model.config
     keys = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
-    keys += ("intermediate_size", "max_position_embeddings", "rms_norm_eps", "rope_theta", "vocab_size")
+    keys += ("intermediate_size", "max_position_embeddings", "rms_norm_eps", "vocab_size")
     about = {key: getattr(theirs, key) for key in (*keys, "tie_word_embeddings")}
+    about["rope_theta"] = getattr(theirs, "rope_theta", None) or theirs.rope_parameters["rope_theta"]
     return about | {"model_type": config.OWN, "block_size": block, "mask_token_id": mask}
 
 

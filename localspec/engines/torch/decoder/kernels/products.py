@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from localspec.engines.torch.decoder.kernels import single
+
 TILES = (128, 64, 32)  # columns of 8 bits that a program reads at a time
 TILE = 64  # columns of 4 bits: the lower halves of its bytes are the first 32, the upper halves the others
 HALF = TILE // 2
@@ -25,7 +27,7 @@ class Way(NamedTuple):
     stages: int = 3
 
 
-EIGHT, FOUR = Way(rows=64, programs=528, stages=4), Way(rows=128, programs=528, stages=4)
+EIGHT, FOUR = Way(rows=64, stages=4), Way(rows=64, programs=1056, stages=5)
 
 # four bytes become four numbers in bfloat16: a code after the byte 0x43 is 128 + code, from which 136 is taken
 _TAKEN = """
@@ -71,6 +73,9 @@ def four_bit_product(
     import torch
 
     (tokens, columns), rows = x.shape, packed.shape[1]
+    if tokens == 1 and x.element_size() == 2:
+        split = _split(columns // TILE, rows, Way(single.ROWS, single.PROGRAMS))
+        return _summed(single.product(x, packed, scales, group, *split), bias, x.dtype)
     parts, steps = _split(columns // TILE, rows, way)
     sums = torch.empty((parts, tokens, rows), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(x):
@@ -158,26 +163,27 @@ def _eight_bits(  # type: ignore[no-untyped-def]
     token, inner = tl.arange(0, TOKENS), tl.arange(0, TILE)
     row_there, token_there = row < rows, token < tokens
     place = row.to(tl.int64)
-    found = tl.zeros((ROWS, TOKENS), tl.float32)
+    found = tl.zeros((TOKENS, ROWS), tl.float32)
     for step in range(STEPS):
         start = (part * STEPS + step) * TILE
         column, inside = start + inner, start < columns
         code_at = codes + place[:, None] * columns + column[None, :]
         code = tl.load(code_at, mask=row_there[:, None] & inside, other=0)
-        read_at = x + token[None, :] * columns + column[:, None]
-        read = tl.load(read_at, mask=token_there[None, :] & inside, other=0.0)
+        read_at = x + token[:, None] * columns + column[None, :]
+        read = tl.load(read_at, mask=token_there[:, None] & inside, other=0.0)
         size_at = scale + place * groups + start // COLUMNS
         if COLUMNS >= TILE:
             size = tl.load(size_at, mask=row_there & inside, other=0.0).to(tl.float32)
-            found += tl.dot(code.to(read.dtype), read, input_precision="ieee") * size[:, None]
+            added = tl.dot(read, tl.trans(code.to(read.dtype)), input_precision="ieee")
+            found += added * size[None, :]
         else:
             sizes_at = size_at[:, None] + tl.arange(0, TILE // COLUMNS)[None, :]
             size = tl.load(sizes_at, mask=row_there[:, None] & inside, other=0.0).to(tl.float32)
             groups_of = tl.reshape(code, (ROWS, TILE // COLUMNS, COLUMNS)).to(tl.float32) * size[:, :, None]
             weight = tl.reshape(groups_of, (ROWS, TILE)).to(read.dtype)
-            found += tl.dot(weight, read, input_precision="ieee")
-    sum_at = (part * tokens + token[None, :]).to(tl.int64) * rows + row[:, None]
-    tl.store(sums + sum_at, found, mask=token_there[None, :] & row_there[:, None])
+            found += tl.dot(read, tl.trans(weight), input_precision="ieee")
+    sum_at = (part * tokens + token[:, None]).to(tl.int64) * rows + row[None, :]
+    tl.store(sums + sum_at, found, mask=token_there[:, None] & row_there[None, :])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
