@@ -50,7 +50,8 @@ class TrainingPlan:
     """How a draft is trained: for `seconds` or `steps`, at the learning `rate`, on `batch` texts per step.
 
     For a share `warm` of the training the loss is the cross-entropy on the target's `top` likeliest tokens,
-    then the end-to-end loss at `draft_length`.
+    then the end-to-end loss at `draft_length`. After `patience` evaluations without
+    improvement it ends.
     """
 
     seconds: float
@@ -61,6 +62,7 @@ class TrainingPlan:
     top: int = 32
     seed: int = 0
     steps: int = 1 << 40
+    patience: int = PATIENCE
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class _Trainer:
     @property
     def _wanted(self) -> bool:
         """Whether another step may improve the score."""
-        return self._progress < 1 and self._without_improvement < PATIENCE
+        return self._progress < 1 and self._without_improvement < self._plan.patience
 
     def _estimate(self, text: TargetText) -> float:
         """Return about how many seconds a step takes, from two passes of one text, which change nothing."""

@@ -43,9 +43,9 @@ class Torch(TorchModel, Engine):
 
     A GGUF file runs with the values that its tensors stand for, without their compression. `auto` takes CUDA,
     else Gaudi, else Apple's GPU, else the CPU, and computes in float32 on a CPU, in bfloat16 or float16
-    elsewhere. With `decoder=own` the families that become OpenVINO graphs run in a decoder of our own, whose
-    passes over a few tokens CUDA records; `auto` waits for that to have run on a card, and takes it only for
-    compressed weights. Gaudi has passes of a few fixed shapes. Neither was run on hardware.
+    elsewhere. On CUDA, with compressed weights and with `decoder=own` the families that become OpenVINO graphs
+    run in a decoder of our own, whose passes over a few tokens a card records. Gaudi has passes of a few fixed
+    shapes, not run on hardware.
     """
 
     forms = ("safetensors", "gguf")
@@ -87,9 +87,8 @@ class Torch(TorchModel, Engine):
         if not self.decoder:
             self._check()
         self.own = None if skip or hints else self._own(decoder)
-        self.exit = exit if self.own else 0
         self.parts = self._in_parts(exit) if exit and not self.own else None
-        self.hidden, self.skip, self.hints = hidden, skip, hints_for(self, hints)
+        self.exit, self.hidden, self.skip, self.hints = exit, hidden, skip, hints_for(self, hints)
         if (hidden or skip or taps) and (self.recurrent or self.static):
             lacks = "has no smaller passes" if skip else "exposes no hidden states"
             raise UnsupportedModel(

@@ -42,7 +42,7 @@ def test_recorded_passes_are_those_that_run_as_they_are(kind: str, form: str, tm
         with torch.inference_mode():
             passes.short(TEXT[100 : 100 + width], Tree(100, width, []), 100)
             recorded = passes.logits[:width].clone()
-            passes._pass(width, 128)
+            passes._pass(width, passes._decoder.first_end)
             assert torch.equal(recorded, passes.logits[:width])
 
 

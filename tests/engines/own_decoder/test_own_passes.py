@@ -14,7 +14,7 @@ from passes import check_rewinds, read
 from localspec.core.contracts import HiddenStates, LayerStates, TreeSession
 from localspec.core.types import Branch
 from localspec.engines.torch import kv_cache
-from localspec.engines.torch.decoder import passes
+from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.passes import WIDTHS, Passes, bucket
 from localspec.engines.torch.engine import Torch
 from localspec.errors import BadValue, ContextFull
@@ -42,13 +42,13 @@ def own(model: Path, **options: Any) -> Torch:
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Return the list of the shapes that passes get ready for."""
     seen: list[tuple[int, int]] = []
-    ready = Passes._ready
+    record = Passes._record
 
-    def noted(self: Passes, width: int, end: int) -> Any:
+    def noted(self: Passes, width: int, end: int) -> None:
         seen.append((width, end))
-        return ready(self, width, end)
+        record(self, width, end)
 
-    monkeypatch.setattr(Passes, "_ready", noted)
+    monkeypatch.setattr(Passes, "_record", noted)
     return seen
 
 
@@ -56,7 +56,7 @@ def test_passes_have_few_shapes_each_made_once(
     model: Path, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = shapes(monkeypatch)
-    monkeypatch.setattr(passes, "FIRST_END", 32)
+    monkeypatch.setattr(Decoder, "first_end", 32)
     monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 64)
     session, at = own(model).session(), 0
     for width in (1, 5, 10, 1, 3, 12, 1, 2, 15, 10, 1):
@@ -74,7 +74,7 @@ def test_passes_have_few_shapes_each_made_once(
 
 
 def test_attention_ends_at_a_power_of_two() -> None:
-    assert [bucket(total) for total in (1, 128, 129, 256, 257, 4000)] == [128, 128, 256, 256, 512, 4096]
+    assert [bucket(total, 128) for total in (1, 128, 129, 257, 4000)] == [128, 128, 256, 512, 4096]
 
 
 def test_any_widths_and_rewinds_give_the_rows_of_one_pass(model: Path, expected: Any) -> None:

@@ -84,7 +84,7 @@ def to_the_bit(options: argparse.Namespace) -> Rows:
             for width in WIDTHS:
                 passes.short(TEXT[100 : 100 + width], Tree(100, width, []), 100)
                 recorded = passes.logits[:width].clone()
-                passes._pass(width, 128)
+                passes._pass(width, passes._decoder.first_end)
                 equal.append(torch.equal(recorded, passes.logits[:width]))
         yield {"exact": "recorded against plain", "form": form, "equal": equal}
 

@@ -54,7 +54,13 @@ def main() -> None:
     count = sum(value.numel() for value in learner.parameters.values())
     context.say(f"Training {count / 1e6:.1f} M weights; {learner.found(0, 0)}")
     training = TrainingPlan(
-        asked.minutes * 60, asked.rate, batch=asked.batch, warm=0.0, seed=asked.seed, steps=asked.steps
+        asked.minutes * 60,
+        asked.rate,
+        batch=asked.batch,
+        warm=0.0,
+        seed=asked.seed,
+        steps=asked.steps,
+        patience=1 << 40,  # exits gain after the perplexity has lost
     )
     result = train(learner, read(asked.work / TEXTS), training, asked.work / "layer-skip.pt", context)
     halves = {name: value.detach().half().cpu().contiguous() for name, value in learner.parameters.items()}

@@ -85,7 +85,9 @@ class FourBits:
             from localspec.engines.torch.decoder.kernels import products
 
             if len(x) <= NARROW:
-                return products.four_bit_product(x, self.packed, self.scales, self.group, self.bias, self.rests)
+                return products.four_bit_product(
+                    x, self.packed, self.scales, self.group, self.bias, self.rests
+                )
             dense = products.dense_four(self.packed, self.scales, self.group, x.dtype)
             return torch.nn.functional.linear(x, dense, self.bias)
         product = torch.ops.aten._weight_int4pack_mm_for_cpu

@@ -30,6 +30,8 @@ class Places:
 class Decoder:
     """Runs passes of a decoder over buffers of keys and values [layers, key_heads, room, head_width]."""
 
+    first_end = 128  # slots that the shortest texts attend to; doubled for longer ones
+
     def __init__(self, weights: Weights) -> None:
         self.weights, self.shape = weights, weights.shape
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from localspec.engines.torch.decoder.weights import Tensor
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # tokens of a recorded pass
 WIDEST = WIDTHS[-1]
-FIRST_END = 128  # slots that the shortest texts attend to; doubled for longer ones
+TRIANGLE = np.tri(WIDEST)
 WARM_UPS = 2  # passes before a recording, in which libraries allocate and choose their kernels
 RECORDING = threading.Lock()  # a card records one graph at a time
 
@@ -99,10 +100,10 @@ class Recorder:
 class Passes:
     """Passes of one text.
 
-    A pass over up to WIDEST tokens is padded to one of WIDTHS, and attends to the first power of two of slots
-    that holds the text: its keys end there, not where the buffers do. The keys of the padding lie behind the
-    text, and the next pass overwrites them. Longer passes have the shape of their tokens. With `facts` each
-    pass finds what greedy choices need of its logits.
+    A pass over up to WIDEST tokens is padded to one of WIDTHS, and attends to the first power of two of
+    slots, from the decoder's `first_end` on, that holds the text: its keys end there, not where the buffers
+    do. The keys of the padding lie behind the text, and the next pass overwrites them. Longer passes have the
+    shape of their tokens. With `facts` each pass finds what greedy choices need of its logits.
     """
 
     def __init__(
@@ -142,13 +143,13 @@ class Passes:
         count = len(tokens)
         self.turn += 1
         width = next(width for width in WIDTHS if width >= count)
-        end = bucket(at + width)
+        end = bucket(at + (WIDEST if self._recorder else width), self._decoder.first_end)
         if self.buffers.hold(min(end, self._context + WIDEST), at):
             self._recorded.clear()
         end = min(end, self.buffers.room)
-        self._give(tokens, tree, at, width)
+        self._give(tokens, tree, at)
         if (key := self._key(width, end)) not in self._recorded:
-            self._recorded[key] = self._ready(width, end)
+            self._record(width, end)
         self._recorded[key]()
         states, *tapped = (part[:count] for part in self._found)
         return Found(states, tapped[0] if tapped else None)
@@ -173,18 +174,18 @@ class Passes:
         """Return the logits [rows, vocab] of hidden states."""
         return self._decoder.logits(states)
 
-    def _give(self, tokens: Tokens, tree: Tree, at: int, width: int) -> None:
+    def _give(self, tokens: Tokens, tree: Tree, at: int) -> None:
         """Write a pass's inputs where its recording reads them."""
         if self._sent:
             self._sent.synchronize()  # the copy of the last ones may still be under way
         given, count = self._given.numpy(), len(tokens)
         ids, positions, slots = given[: 3 * WIDEST].reshape(3, WIDEST)
-        ids[:count], ids[count:width] = tokens, 0
-        slots[:width] = np.arange(at, at + width)
-        positions[:width] = np.minimum(slots[:width], self._context - 1)
+        ids[:count], ids[count:] = tokens, 0
+        slots[:] = np.arange(at, at + WIDEST)  # all of them, since a recording may run a wider pass
+        positions[:] = np.minimum(slots, self._context - 1)
         positions[:count] = tree.positions()
         sees = given[3 * WIDEST : -1].reshape(WIDEST, WIDEST)
-        sees[:width, :width] = np.tri(width)
+        sees[:] = TRIANGLE
         if tree.parents:
             sees[:count, :count] = tree.sees()
         given[-1] = at
@@ -221,15 +222,13 @@ class Passes:
         if self._facts_wanted:
             self.facts[:width] = facts_of(self.logits[:width])
 
-    def _ready(self, width: int, end: int) -> Replay:
-        """Return a pass of that shape, recorded if a card runs it."""
-
-        def run() -> None:
-            self._pass(width, end)
-
-        return self._recorder.record(run) if self._recorder else run
+    def _record(self, width: int, end: int) -> None:
+        """Make a pass ready; a card records all widths at once, so that drafting meets no further delay."""
+        for each in WIDTHS if self._recorder else (width,):
+            run = partial(self._pass, each, end)
+            self._recorded[self._key(each, end)] = self._recorder.record(run) if self._recorder else run
 
 
-def bucket(total: int) -> int:
-    """Return the slots that a pass attends to whose last token is the `total`th."""
-    return max(FIRST_END, 1 << (total - 1).bit_length())
+def bucket(total: int, first: int) -> int:
+    """Return the slots that a pass attends to whose last token is the `total`th, `first` of them at least."""
+    return max(first, 1 << (total - 1).bit_length())

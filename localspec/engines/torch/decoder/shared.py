@@ -48,7 +48,7 @@ class OwnSharedPasses(TorchSharedPasses):
             self._ready.clear()
         if width > WIDEST:
             return self._long(ids, positions, rows)
-        end = min(bucket(self._places.end), self._buffers.room)
+        end = min(bucket(self._places.end, self._own.decoder.first_end), self._buffers.room)
         wide = next(each for each in WIDTHS if each >= width)
         shape = Shape(1 << (texts - 1).bit_length(), wide, end)
         ready = self._ready.get(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from localspec.engines.torch.decoder.session import CARD_CHUNK, OwnDecoder, RowR
 from localspec.engines.torch.decoder.weights import Tensor
 from localspec.formats.huggingface.torch_devices import memory_errors
 
+Found = TypeVar("Found")
 FIRST, REST, LEAVE = "first", "rest", "leave"
 
 
 class SplitPasses(Passes):
     """Passes through the first layers, through those after `layer`, and from either to logits.
 
-    All three find hidden states [tokens, width] without the last norm, and take them as inputs after the first.
+    All three find hidden states [tokens, width] without the last norm, and the latter two read them.
     """
 
     def __init__(self, own: OwnDecoder, layer: int) -> None:
@@ -60,7 +61,9 @@ class SplitPasses(Passes):
         self._put(width, self._decoder.normed(states))
 
     def _states(self, ids: Tensor, places: Places) -> tuple[Tensor, None]:
-        return self._through(self._decoder.embedded(ids) if self._part == FIRST else self._ahead, places), None
+        return self._through(
+            self._decoder.embedded(ids) if self._part == FIRST else self._ahead, places
+        ), None
 
     def _through(self, x: Tensor, places: Places) -> Tensor:
         count, layer = self._decoder.shape.layers, self._layer
@@ -83,7 +86,10 @@ class OwnSplitSession(SplitSession):
         weakref.finalize(self, own.give_back, self._passes, layer).atexit = False
 
     def _first(self, tokens: Tokens, at: int) -> Sequence[Any]:
-        return self._guarded(lambda: list(self._passes.through(FIRST, None, tokens, at).clone()), len(tokens))
+        def read() -> Sequence[Any]:
+            return list(self._passes.through(FIRST, None, tokens, at).clone())
+
+        return self._guarded(read, len(tokens))
 
     def _rest(self, hidden: Sequence[Any], at: int, rows: int) -> Logits:
         def read() -> Logits:
@@ -108,7 +114,7 @@ class OwnSplitSession(SplitSession):
         normed = self._own.decoder.normed
         return self._reader(self._passes, lambda: normed(states[size - rows :]), size, rows)
 
-    def _guarded(self, run: Callable[[], Any], count: int) -> Any:
+    def _guarded(self, run: Callable[[], Found], count: int) -> Found:
         total = self._length + count
         with self._torch.inference_mode(), memory_errors(self._own.place, f"a text of {total} tokens"):
             return run()

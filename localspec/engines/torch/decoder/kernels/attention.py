@@ -41,14 +41,14 @@ def attend(queries: Any, keys: Any, values: Any, mask: Any, ends: Any, scale: fl
     block = max(16, triton.next_power_of_2(width))
     with torch.cuda.device_of(queries):
         _partial[key_heads * count, parts, blocks](
-            queries, keys, values, mask.view(torch.uint8), ends, ends if texts is None else texts, sums, peaks,
-            totals, each, heads, key_heads, end, room, tokens * heads, scale * 1.4426950408889634,
+            queries, keys, values, mask.view(torch.uint8), ends, ends if texts is None else texts, sums,
+            peaks, totals, each, heads, key_heads, end, room, tokens * heads, scale * 1.4426950408889634,
             SHARED=shared, WIDTH=width, BLOCK=block, ROWS=rows, SLOTS=SLOTS, STEPS=steps,
             APART=texts is not None, num_warps=8 if rows > 64 else 4,
         )  # fmt: skip
         _joined[tokens * heads,](
-            sums, peaks, totals, found, parts, tokens * heads, WIDTH=width, BLOCK=block, CHUNK=CHUNK,
-            num_warps=2,
+            sums, peaks, totals, found, ends, tokens * heads, each * heads, WIDTH=width, BLOCK=block,
+            EACH=steps * SLOTS, CHUNK=CHUNK, num_warps=2,
         )  # fmt: skip
     return found.flatten(1)
 
@@ -67,13 +67,9 @@ def _partial(  # type: ignore[no-untyped-def]
     column, slot = tl.arange(0, BLOCK), tl.arange(0, SLOTS)
     inside = column < WIDTH
     query_at = token * heads + head * SHARED + row % SHARED
-    query = tl.load(
-        queries + query_at[:, None] * WIDTH + column[None, :],
-        mask=there[:, None] & inside[None, :],
-        other=0.0,
-    )
-    kept = tl.load(texts + text) if APART else 0
-    first = (kept * key_heads + head).to(tl.int64) * room
+    cells = query_at[:, None] * WIDTH + column[None, :]
+    query = tl.load(queries + cells, mask=there[:, None] & inside[None, :], other=0.0)
+    first = ((tl.load(texts + text) if APART else 0) * key_heads + head).to(tl.int64) * room
     start = tl.program_id(1) * STEPS * SLOTS
     stop = tl.minimum(start + STEPS * SLOTS, tl.load(ends + text).to(tl.int32))
     peak = tl.full((ROWS,), float("-inf"), tl.float32)
@@ -85,8 +81,8 @@ def _partial(  # type: ignore[no-untyped-def]
         at = (first + place)[:, None] * WIDTH + column[None, :]
         both = known[:, None] & inside[None, :]
         key = tl.load(keys + at, mask=both, other=0.0)
-        seen_at = mask + (token.to(tl.int64) * end)[:, None] + place[None, :]
-        seen = tl.load(seen_at, mask=there[:, None] & known[None, :], other=0)
+        seen_at = (token.to(tl.int64) * end)[:, None] + place[None, :]
+        seen = tl.load(mask + seen_at, mask=there[:, None] & known[None, :], other=0)
         score = tl.where(seen != 0, tl.dot(query, tl.trans(key)) * scale, float("-inf"))
         highest = tl.maximum(peak, tl.max(score, 1))
         base = tl.where(highest == float("-inf"), 0.0, highest)
@@ -96,20 +92,21 @@ def _partial(  # type: ignore[no-untyped-def]
         value = tl.load(values + at, mask=both, other=0.0)
         found = found * fade[:, None] + tl.dot(share.to(value.dtype), value)
         peak = highest
-    into = tl.program_id(1) * total + query_at
-    tl.store(peaks + into, peak, mask=there)
-    tl.store(totals + into, weight, mask=there)
+    into = tl.program_id(1).to(tl.int64) * total
+    tl.store(peaks + into + query_at, peak, mask=there)
+    tl.store(totals + into + query_at, weight, mask=there)
     if start < stop:
-        sum_at = into.to(tl.int64)[:, None] * WIDTH + column[None, :]
-        tl.store(sums + sum_at, found, mask=there[:, None] & inside[None, :])
+        tl.store(sums + into * WIDTH + cells, found, mask=there[:, None] & inside[None, :])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _joined(  # type: ignore[no-untyped-def]
-    sums, peaks, totals, into, parts, total, WIDTH: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr
-):
-    """Join what the programs found for one query."""
+    sums, peaks, totals, into, ends, total, of_text, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    EACH: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Join what the programs, of EACH keys, found for one query, as far as its text goes."""
     row = tl.program_id(0)
+    parts = tl.cdiv(tl.load(ends + row // of_text).to(tl.int32), EACH)
     column, each = tl.arange(0, BLOCK), tl.arange(0, CHUNK)
     inside = column < WIDTH
     peak = tl.full((), float("-inf"), tl.float32)

@@ -1,6 +1,7 @@
 """Products of a few tokens with matrices in 8 or 4 bits, by Triton, which comes with torch for CUDA.
 
-Torch's own products read a row of 8 bits with one thread, and take twice as long for 8 tokens of 4 bits as for one.
+Torch's own products read a row of 8 bits with one thread, and for 8 tokens of 4 bits take twice as long as
+for one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Way(NamedTuple):
 
 EIGHT, FOUR = Way(rows=64, stages=4), Way(rows=64, programs=1056, stages=5)
 
-# four bytes become four numbers in bfloat16: a code after the byte 0x43 is 128 + code, from which 136 is taken
+# four bytes become four numbers in bfloat16: a code after the byte 0x43 is 128 + code, which loses 136
 _TAKEN = """
     prmt.b32 a, t, 0x43434343, 0x4140; prmt.b32 b, t, 0x43434343, 0x4342;
     fma.rn.bf16x2 $0, a, one, less; fma.rn.bf16x2 $1, b, one, less;
@@ -88,7 +89,7 @@ def four_bit_product(
 
 
 def dense_eight(codes: Any, scale: Any, dtype: Any) -> Any:
-    """Return the matrix [rows, columns] that `codes` [rows, columns] and a `scale` [rows, groups] stand for."""
+    """Return the matrix [rows, columns] of `codes` [rows, columns] and a `scale` [rows, groups]."""
     import torch
 
     rows, columns = codes.shape
@@ -222,7 +223,7 @@ def _four_bits(  # type: ignore[no-untyped-def]
     tl.store(sums + sum_at, found, mask=token_there[None, :] & row_there[:, None])
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _scale(scales, group, rows, row, there):  # type: ignore[no-untyped-def]
     """Return the scale and the rest of a group for each row, side by side in 32 bits."""
     return tl.load(scales + group.to(tl.int64) * rows + row, mask=there, other=0)
@@ -242,16 +243,16 @@ def _group(found, code, read, scale, RESTS: tl.constexpr):  # type: ignore[no-un
 @triton.jit  # type: ignore[untyped-decorator]
 def _codes(pair, UPPER: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return the codes of the lower or upper halves of bytes, less 8."""
-    if DTYPE == tl.bfloat16:
+    if DTYPE == tl.bfloat16:  # Triton compiles the branch that constants choose  # noqa: SIM300
         if UPPER:
             return tl.inline_asm_elementwise(
                 UPPER_CODES, "=r,=r,r", [pair], dtype=tl.bfloat16, is_pure=True, pack=4
             )
-        else:
+        else:  # noqa: RET505
             return tl.inline_asm_elementwise(
                 LOWER_CODES, "=r,=r,r", [pair], dtype=tl.bfloat16, is_pure=True, pack=4
             )
-    else:
+    else:  # noqa: RET505
         return ((pair >> (4 if UPPER else 0) & 15).to(tl.int8) - 8).to(DTYPE)
 
 

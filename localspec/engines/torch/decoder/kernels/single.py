@@ -1,8 +1,7 @@
 """The product of one token with a matrix in 4 bits, by dp4a: four multiplications of bytes at a time.
 
-Codes are bytes already, and each 32 numbers of the token become integers of 16 bits, in two bytes, with a scale
-of their own: closer to what they are than their 8 bits of bfloat16. No multiplication of floats is left
-for a single code, so that the card's memory is the limit.
+Codes are bytes already, and each 32 numbers of the token become integers of 16 bits, in two bytes, with a
+scale of their own: twice the bits of bfloat16. No multiplication of floats is left for a single code.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ import triton.language as tl
 
 GROUP = 32  # numbers of a token that share a scale
 GROUPS = 8  # of a program that takes a token apart
-ROWS, PROGRAMS, WARPS = 64, 2112, 4  # of the product
+ROWS, PROGRAMS, WARPS = 64, 1056, 4  # of the product
 
 # the sum of four codes times the upper bytes, which are signed, and times the lower ones
 _SUM = tl.constexpr(
-    "{ .reg .s32 a, b; dp4a.s32.s32 a, $1, $2, 0; dp4a.u32.u32 b, $1, $3, 0; shl.b32 a, a, 8; add.s32 $0, a, b; }"
+    "{ .reg .s32 a, b; dp4a.s32.s32 a, $1, $2, 0; dp4a.u32.u32 b, $1, $3, 0;"
+    " shl.b32 a, a, 8; add.s32 $0, a, b; }"
 )
 
 
@@ -46,7 +46,9 @@ def integers_of(x: Any) -> Integers:
     return Integers(upper, lower, scales, sums)
 
 
-def product(x: Any, packed: Any, scales: Any, group: int, parts: int, steps: int, rows_each: int = ROWS) -> Any:
+def product(
+    x: Any, packed: Any, scales: Any, group: int, parts: int, steps: int, rows_each: int = ROWS
+) -> Any:
     """Return sums [parts, 1, rows] of x [1, columns] times the transposed matrix of `four_bit_product`."""
     import torch
 
@@ -56,8 +58,8 @@ def product(x: Any, packed: Any, scales: Any, group: int, parts: int, steps: int
     with torch.cuda.device_of(x):
         _one[triton.cdiv(rows, rows_each), parts](
             found.upper.view(torch.int32), found.lower.view(torch.int32), found.scales, found.sums,
-            packed.view(torch.int32), scales.view(torch.int32), into, rows, columns, SHARED=group, STEPS=steps,
-            ROWS=rows_each, num_warps=WARPS,
+            packed.view(torch.int32), scales.view(torch.int32), into, rows, columns, SHARED=group,
+            STEPS=steps, ROWS=rows_each, num_warps=WARPS,
         )  # fmt: skip
     return into
 
