@@ -219,9 +219,14 @@ def write(head: Head, into: Path) -> None:
     known[head.tokens] = True
     tensors |= {"d2t": head.tokens - np.arange(shape.kept), "t2d": known}
     write_file(into / WEIGHTS, tensors)
-    config = {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
+    config = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"} | config_of(shape)
+    config |= {"torch_dtype": "float16", OWN: head.about}
+    (into / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", "utf-8")
+
+
+def config_of(shape: HeadShape) -> dict[str, Any]:
+    """Return the keys of a config.json from which `read_shape` reads a shape."""
+    return {
         "hidden_act": "silu",
         "hidden_size": shape.width,
         "intermediate_size": shape.inner,
@@ -237,11 +242,8 @@ def write(head: Head, into: Path) -> None:
         "target_hidden_size": shape.tapped_width,
         "norm_before_residual": shape.norms_residual,
         "tie_word_embeddings": False,
-        "torch_dtype": "float16",
         TAPS: list(shape.taps),
-        OWN: head.about,
     }
-    (into / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", "utf-8")
 
 
 def _tensors(folder: Path, only: Collection[str] | None = None) -> dict[str, Tensor]:

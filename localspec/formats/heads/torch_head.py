@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from localspec.formats.heads.layout import LAYER, HeadShape
+from localspec.formats.huggingface.products import product, rms_norm
 
 Tensor = Any  # torch.Tensor
 
@@ -99,18 +100,10 @@ class TorchHead:
         return x.repeat_interleave(self.shape.heads // self.shape.key_heads, -3)
 
     def _product(self, x: Tensor, name: str) -> Tensor:
-        import torch
-
-        weight = self.weights[name]
-        if not torch.is_autocast_enabled(x.device.type):
-            x = x.to(weight.dtype)  # a target in half precision, and weights that are trained in float32
-        return torch.nn.functional.linear(x, weight)
+        return product(x, self.weights[name])
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        """Return x / sqrt(mean(x^2) + epsilon) * weight, in float32 inside (Zhang and Sennrich 2019)."""
-        wide = x.float()
-        unit = wide * (wide.square().mean(-1, keepdim=True) + self.shape.epsilon).rsqrt()
-        return (unit * self.weights[name].float()).to(x.dtype)
+        return rms_norm(x, self.weights[name], self.shape.epsilon)
 
 
 def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

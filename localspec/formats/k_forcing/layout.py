@@ -23,7 +23,6 @@ ABOUT = "about"  # key of what localspec notes in a config.json
 MOST = 16  # tokens a pass
 OCTAVES, WARMTHS = 16, 4  # frequencies of the noise, and of the temperature
 FEATURES = 2 * (OCTAVES + WARMTHS)
-ADAPTERS, DOWN, UP = "layers.", ".down", ".up"
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from localspec.errors import UnsupportedModel
-from localspec.formats.k_forcing.layout import ADAPTERS, DOWN, OCTAVES, UP, WARMTHS, HintShape
+from localspec.formats.huggingface.adapters import Adapters
+from localspec.formats.huggingface.products import product
+from localspec.formats.k_forcing.layout import OCTAVES, WARMTHS, HintShape
 
 Tensor = Any  # torch.Tensor
+
+COMMAND = "localspec train-head MODEL --kind k-forcing"
 
 
 class TorchHints:
@@ -22,15 +23,8 @@ class TorchHints:
 
     def __init__(self, shape: HintShape, weights: Mapping[str, Tensor], model: Any) -> None:
         self.shape, self.weights, self.model = shape, weights, model
-        self._modules = linear_layers(model)
-        for name, module in self._modules.items():
-            down, up = (weights.get(f"{name}{part}") for part in (DOWN, UP))
-            sizes = (shape.rank, module.in_features), (module.out_features, shape.rank)
-            if down is None or up is None or (tuple(down.shape), tuple(up.shape)) != sizes:
-                raise UnsupportedModel(
-                    f"The hints have no adapter for `{name}` of this model",
-                    "Train some for it: `localspec train-head MODEL --kind k-forcing`",
-                )
+        self._adapters = Adapters(shape.rank, weights, model, whose="hints", command=COMMAND)
+        self.reading = self._adapters.reading
 
     def embed(self, noise: Tensor, temperature: Tensor) -> Tensor:
         """Return the inputs [..., hints, width] of hints with `noise` [..., hints] and `temperature` [...].
@@ -46,55 +40,8 @@ class TorchHints:
         places = self.weights["places"][: noise.shape[-1]]
         return places + found + self._product(inner, "encoder.outer")
 
-    @contextmanager
-    def reading(self, first: int) -> Iterator[None]:
-        """Let the passes of this thread read the tokens from `first` on as hints."""
-        owner = threading.get_ident()
-
-        def adapter(name: str) -> Any:
-            def add(module: Any, given: Any, output: Any) -> Any:
-                import torch
-
-                if threading.get_ident() != owner or first >= output.shape[-2]:
-                    return None
-                x = given[0][..., first:, :]
-                added = self._product(self._product(x, f"{name}{DOWN}"), f"{name}{UP}").to(output.dtype)
-                return torch.cat([output[..., :first, :], output[..., first:, :] + added], -2)
-
-            return add
-
-        handles = [module.register_forward_hook(adapter(name)) for name, module in self._modules.items()]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
     def _product(self, x: Tensor, name: str) -> Tensor:
-        import torch
-
-        weight = self.weights[name]
-        if not torch.is_autocast_enabled(x.device.type):
-            x = x.to(weight.dtype)
-        return torch.nn.functional.linear(x, weight)
-
-
-def linear_layers(model: Any) -> dict[str, Any]:
-    """Return the linear maps of a model's layers by the names of their adapters.
-
-    Raises UnsupportedModel for a family without any.
-    """
-    import torch
-
-    layers = getattr(model.base_model, "layers", None)
-    if not isinstance(layers, torch.nn.ModuleList):
-        raise UnsupportedModel(
-            "The layers of this model cannot be told apart", "Train a head of another kind"
-        )
-    found = {name: module for name, module in layers.named_modules() if isinstance(module, torch.nn.Linear)}
-    if not found:
-        raise UnsupportedModel("The layers of this model have no linear maps", "Train a head of another kind")
-    return {f"{ADAPTERS}{name}": module for name, module in found.items()}
+        return product(x, self.weights[name])
 
 
 def features(noise: Tensor, temperature: Tensor) -> Tensor:

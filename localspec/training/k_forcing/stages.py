@@ -11,8 +11,9 @@ from typing import Any
 from localspec.disk import atomic
 from localspec.drafting.build_step import TargetText
 from localspec.errors import BadValue, UnsupportedModel
-from localspec.formats.k_forcing.layout import DOWN, MOST, UP, HintShape, StoredHints
-from localspec.formats.k_forcing.torch_hints import TorchHints, linear_layers
+from localspec.formats.huggingface.adapters import first_adapters, linear_layers
+from localspec.formats.k_forcing.layout import MOST, HintShape, StoredHints
+from localspec.formats.k_forcing.torch_hints import TorchHints
 from localspec.training.k_forcing.learner import KForcingLearner
 from localspec.training.loop import Listener, TrainingPlan, train
 
@@ -148,9 +149,7 @@ def first_weights(shape: HintShape, model: Any, seed: int) -> dict[str, Any]:
     found["places"] = embedding.mean(0) + normal(shape.k - 1, shape.width) * scale
     found["encoder.first"] *= scale / SPREAD
     found["encoder.outer"].zero_()
-    for name, module in linear_layers(model).items():
-        found[f"{name}{DOWN}"] = normal(shape.rank, module.in_features) * module.in_features**-0.5
-        found[f"{name}{UP}"] = torch.zeros(module.out_features, shape.rank)
+    found |= first_adapters(model, shape.rank, generator)
     return {name: value.to(model.device).requires_grad_(True) for name, value in found.items()}
 
 
