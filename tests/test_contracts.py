@@ -24,6 +24,7 @@ TARGETS = {block_size: Toy(vocab_size=WIDTH, block_size=block_size) for block_si
 DRAFTS = {
     "text": Toy(vocab_size=6, noise=0.7),
     "head": Toy(vocab_size=6, noise=0.7, head=True),
+    "pipo": Toy(vocab_size=6, noise=0.7, pairs="yes"),
     "diffusion": Toy(vocab_size=7, noise=0.7, block=4),  # its last token is the mask
 }
 PARTS = [part for kind in plugins.KINDS for part in plugins.parts(kind).values()]

@@ -22,15 +22,15 @@ from localspec.drafting.speedup import chain_speedup
 from localspec.drafting.time_limit import TimeLimit
 from localspec.formats.heads.layout import Head
 from localspec.formats.huggingface import loading, torch_devices
-from localspec.formats.k_forcing.layout import StoredHints
 from localspec.library import Library, Manifest, Progress, StoredModel
-from localspec.library.importing import heads
-from localspec.library.importing import hints as importing
+from localspec.library.catalogue import K_FORCING, PIPO
+from localspec.library.importing import addons, heads
 from localspec.library.importing.add_local import check_available
 from localspec.library.locks import locked
 from localspec.library.model import FORMATS, write_json
 from localspec.training.head_training import HeadPlan, train_head
 from localspec.training.k_forcing.stages import KForcingPlan, train_hints
+from localspec.training.pipo.pair_training import PipoPlan, train_pairs
 
 TEXTS, CHECKPOINT = "head-texts.jsonl", "head.pt"
 WRITING = 0.3  # share of the time in which texts are written
@@ -41,12 +41,13 @@ REPEATS = 16  # timed guesses
 class HeadBuild:
     """Trains the head `name` for the model `target` as `plan` says, whose seconds include writing texts.
 
-    With the plan of K-Forcing it trains hints. Training runs on a torch `device`.
+    With the plan of K-Forcing it trains hints, with that of PIPO a model that reads pairs. Training runs on a
+    torch `device`.
     """
 
     name: str
     target: str
-    plan: HeadPlan | KForcingPlan
+    plan: HeadPlan | KForcingPlan | PipoPlan
     device: str = "auto"
 
 
@@ -76,18 +77,18 @@ def build_head(
             progress.say(f"Resuming the training of `{build.name}`")
         context = Workspace(target, target, prompts, library, progress, work)
         head = _trained(build, context, place)
-        if isinstance(head, StoredHints):
-            _add_hints(build.name, head, target, library, progress)
-        else:
+        if isinstance(head, Head):
             _add(build, head, target, context, library, progress)
+        else:
+            _add_addon(build, head, target, library, progress)
         shutil.rmtree(work)
     found = library.find(build.name)
     assert found is not None
     return found
 
 
-def _trained(build: HeadBuild, context: Workspace, place: Any) -> Head | StoredHints:
-    """Return the trained head or hints, with what the training found noted in it."""
+def _trained(build: HeadBuild, context: Workspace, place: Any) -> Head | addons.Stored:
+    """Return the trained head or addon, with what the training found noted in it."""
     from localspec.training.texts import training_texts
 
     context.write_target_texts()  # before the time is counted, and the model takes memory
@@ -104,6 +105,9 @@ def _trained(build: HeadBuild, context: Workspace, place: Any) -> Head | StoredH
             if isinstance(plan, KForcingPlan):
                 own = replace(plan, seconds=seconds)
                 return train_hints(model, texts, held_out, own, context.work_folder, context)
+            if isinstance(plan, PipoPlan):
+                paired = replace(plan, seconds=seconds)
+                return train_pairs(path, model, texts, held_out, paired, context.work_folder, context)
             return train_head(
                 path,
                 model,
@@ -144,19 +148,19 @@ def _add(
     library.add(build.name, fill, progress)
 
 
-def _add_hints(
-    name: str, hints: StoredHints, target: StoredModel, library: Library, progress: Progress
+def _add_addon(
+    build: HeadBuild, stored: addons.Stored, target: StoredModel, library: Library, progress: Progress
 ) -> None:
-    """Write hints, and add them to the library."""
-    reference = library.reference(target)
-    card = hints.about | {"target": reference, "parent": target.name, "date": date.today().isoformat()}
+    """Write hints or weights of PIPO, and add them to the library."""
+    reference, kind = library.reference(target), PIPO if isinstance(build.plan, PipoPlan) else K_FORCING
+    card = stored.about | {"target": reference, "parent": target.name, "date": date.today().isoformat()}
 
     def fill(into: Path) -> Manifest:
-        importing.write(hints, target, reference, into)
+        addons.write(stored, target, reference, into)
         write_json(into / CARD, card)
-        return importing.about_hints(name, BUILT + target.name, target)
+        return addons.manifest(kind, build.name, BUILT + target.name, target)
 
-    library.add(name, fill, progress)
+    library.add(build.name, fill, progress)
 
 
 def _costs(engine: Engine, head: Head, context: Workspace) -> dict[str, Any]:

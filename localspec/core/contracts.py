@@ -140,6 +140,21 @@ class HintedSession(Session):
         """
 
 
+class PairSession(Session):
+    """A session that reads its text in pairs of tokens, a pass over half as many (PIPO, 2605.27255).
+
+    The row after a pair's first token is that of a small head, without a pass of the model. Where the head is
+    less sure than `least`, and the row is asked for at the end of the text, a pad ends the pair and the model
+    says what follows. So with 0 the rows depend on the text alone. An optional extra, asked for by type.
+    """
+
+    least: float = 0.0
+
+    @abstractmethod
+    def confidence(self) -> float | None:
+        """Return how sure the head is of the last row, as a probability; None for a row of the model."""
+
+
 class TreeSession(Session):
     """A session that reads up to `branches` beside its text. An optional extra, asked for by type."""
 

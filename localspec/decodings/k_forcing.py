@@ -10,7 +10,7 @@ from localspec.core.contracts import Decoding
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import Tokens
-from localspec.drafting.hints import hinted
+from localspec.drafting.extras import hinted
 from localspec.plugins import Option
 
 

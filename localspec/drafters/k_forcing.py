@@ -9,7 +9,7 @@ from localspec.core.contracts import Drafter
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler
 from localspec.core.types import Candidate, Guess, LazyGuess, Logits, Row, Tokens, Verdict
-from localspec.drafting.hints import hinted
+from localspec.drafting.extras import hinted
 from localspec.plugins import Option
 
 

@@ -25,6 +25,7 @@ SHOWN_BY = "localspec search"  # the command that lists the models
 # Kinds of models: those that chat, that transcribe, and that tell speakers apart.
 TEXT, SPEECH, DIARIZATION, HEAD = "text", "speech", "diarization", "head"
 K_FORCING = "k-forcing"  # hints, which a target's own passes read
+PIPO = "pipo"  # weights with which a target reads its text in pairs
 
 
 @dataclass(frozen=True, slots=True)

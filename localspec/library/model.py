@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 GRAPH = "openvino_model.xml"
 FORMATS = ("openvino", "gguf", "safetensors")
 # By architecture; all others are models of text.
-KINDS = {"whisper": "speech", "speakers": "diarization", "eagle3": "head", "k-forcing": "k-forcing"}
+KINDS = {
+    "whisper": "speech",
+    "speakers": "diarization",
+    "eagle3": "head",
+    "k-forcing": "k-forcing",
+    "pipo": "pipo",
+}
 
 # The sampling parameters of generation_config.json; its other keys configure other libraries.
 SAMPLING = {
@@ -49,7 +55,7 @@ class StoredModel:
 
     @property
     def kind(self) -> str:
-        """The kind of model: text, speech, diarization, head or k-forcing."""
+        """The kind of model: text, speech, diarization, head, k-forcing or pipo."""
         return KINDS.get(self.manifest.architecture, "text")
 
     @property

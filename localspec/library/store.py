@@ -165,6 +165,11 @@ def _check_kind(name: str, kind: str | None, expected: str | None) -> None:
             f"`{name}` holds hints, which the model that they were trained for reads: they answer no prompt",
             f"Type `localspec chat MODEL --draft k_forcing:name={name}`",
         )
+    if kind == catalogue.PIPO:
+        raise UnsupportedModel(
+            f"`{name}` holds weights of PIPO, with which the model that they were trained for reads pairs",
+            f"Type `localspec chat MODEL --decoding pipo:name={name}`",
+        )
     if kind == catalogue.SPEECH:
         raise UnsupportedModel(
             f"`{name}` is a model of speech: it transcribes audio and answers no prompt",

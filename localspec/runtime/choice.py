@@ -121,7 +121,11 @@ def serving(part: Spec, engine: Spec, **more: Any) -> Spec:
 
     `more` are those that its draft model needs besides.
     """
-    needed = part.part.made_by.needs(**part.options) | more
+    return having(engine, part, **part.part.made_by.needs(**part.options) | more)
+
+
+def having(engine: Spec, part: Spec, **needed: Any) -> Spec:
+    """Return `engine` with options that `part` needs; raises BadValue if it does not have them."""
     for name, value in needed.items():
         if name not in engine.part.settings:
             engines = [plugins.part("engines", other) for other in plugins.offered("engines")]

@@ -14,15 +14,16 @@ from localspec.errors import BadValue, UnknownModel, UnknownName
 from localspec.formats.heads import layout
 from localspec.formats.tokenizer import translation, vocabulary
 from localspec.library import Library, Progress, StoredModel
-from localspec.library.catalogue import HEAD, K_FORCING
-from localspec.library.importing import heads, hints
+from localspec.library.catalogue import HEAD, K_FORCING, PIPO
+from localspec.library.importing import addons, heads
 from localspec.plugins import Spec
-from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, with_options
+from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, having, with_options
 from localspec.runtime.loading import LoadSpec
 from localspec.state import probes, skip_masks
 
 DIFFUSION = "diffusion"  # an engine, the drafter that runs its models, and their kind
-HINTS = "hints"  # an engine's option: the folder of those that passes read
+# An engine's options: the folders of what passes read, by the kinds of these.
+ADDONS = {"hints": K_FORCING, "pairs": PIPO}
 TAPS = "taps"  # an engine's option: the layers whose hidden states a head reads
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def draft_cost(choice: Choice, target: StoredModel, engine: Spec, library: Libra
         draft = library.find(name) if name else None
     if draft and draft.kind == K_FORCING:
         return 0.0
+    if draft and draft.kind == PIPO:
+        return 0.5  # a pass of the target gives two guesses
     return LoadSpec(engine, draft).memory / LoadSpec(engine, target).memory if draft else 0.0
 
 
@@ -163,7 +166,10 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
     if not spec.options.get("name"):
         return DraftPlan(spec)
     if K_FORCING in spec.part.made_by.kinds:
-        return DraftPlan(spec, needs=hints_for(spec, target, library))
+        return DraftPlan(spec, needs=addons_for(spec, target, library))
+    if PIPO in spec.part.made_by.kinds:
+        folder = str(addons.folder_of(PIPO, spec.options["name"], target, library))
+        return DraftPlan(spec, LoadSpec(having(engine, spec, pairs=folder), target))
     own = _draft_engine(engine, spec.name, spec.options)
     draft = _draft_called(spec.options["name"], target, own, library, progress)
     _check_kind(spec, draft)
@@ -179,12 +185,14 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
     return DraftPlan(spec, LoadSpec(own, draft), not same)
 
 
-def hints_for(part: Spec, target: StoredModel, library: Library) -> dict[str, Any]:
-    """Return the engine's option for the hints that a drafter or a decoding names, if it names any."""
+def addons_for(part: Spec, target: StoredModel, library: Library) -> dict[str, Any]:
+    """Return the engine's options for the hints or pairs that a drafter or a decoding names, if any."""
     named = part.part.made_by.needs(**part.options)
-    if HINTS not in named:
-        return {}
-    return {HINTS: str(hints.folder_of(named[HINTS], target, library))}
+    return {
+        option: str(addons.folder_of(kind, named[option], target, library))
+        for option, kind in ADDONS.items()
+        if option in named
+    }
 
 
 def with_own_tier(spec: Spec, target: StoredModel, engine: Spec) -> Spec:

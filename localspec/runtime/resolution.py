@@ -14,7 +14,7 @@ from localspec.library.importing import refusals
 from localspec.plugins import Spec
 from localspec.runtime import diffusion
 from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, serving
-from localspec.runtime.drafts import DIFFUSION, DraftPlan, draft_cost, find_draft, hints_for, model_named
+from localspec.runtime.drafts import DIFFUSION, DraftPlan, addons_for, draft_cost, find_draft, model_named
 from localspec.runtime.engine_race import race
 from localspec.runtime.loading import LoadSpec
 from localspec.state import tuned
@@ -64,7 +64,7 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
         progress.say(changed)
     if decoding:
         off = off or f"{decoding.part.made_by.title} writes a text of its own"
-        draft = draft._replace(needs=hints_for(decoding, model, library))
+        draft = draft._replace(needs=addons_for(decoding, model, library))
     return Resolution(
         target=LoadSpec(serving(decoding or draft.spec, engine, **draft.needs), model),
         engine_reason=reason,

@@ -241,6 +241,15 @@ def read_hints(folder: Path, data: bytes) -> None:
     each_by_itself(lambda: layout.is_hints(folder), lambda: layout.read(folder))
 
 
+def read_pairs(folder: Path, data: bytes) -> None:
+    """Read the weights of PIPO."""
+    from localspec.formats.pipo import layout
+
+    shutil.copyfile(PAIRS / "model-00001.safetensors", folder / "model-00001.safetensors")
+    file_of(folder, "config.json", data)
+    each_by_itself(lambda: layout.is_pairs(folder), lambda: layout.read(folder))
+
+
 def read_generation(folder: Path, data: bytes) -> None:
     """Read the sampling defaults and the stop tokens of a model."""
     file_of(folder, "generation_config.json", data)
@@ -534,6 +543,7 @@ def files(folder: Path) -> list[bytes]:
 
 
 HINTS = Path(__file__).parents[1] / "data" / "k_forcing" / "hints"
+PAIRS = Path(__file__).parents[1] / "data" / "pipo"
 CONFIGS = [inputs.CONFIG | changed for changed in ({}, inputs.SMOLLM3, inputs.GRANITE, inputs.PHI3)]
 CONFIGS.append(inputs.CONFIG | {"rope_scaling": inputs.LLAMA3})
 SOURCES = ("hf:o/m@refs/pr/1:Q4_K_M", "pypi:tiny-part{1..6}==1.0", "hf:o/m:a/m.gguf")
@@ -557,6 +567,7 @@ TARGETS: dict[str, Target] = {
     "config": Target(read_config, texts(*CONFIGS)),
     "diffusion": Target(read_diffusion, texts(*map(tiny_diffusion.config_of, tiny_diffusion.CONFIGS))),
     "hints": Target(read_hints, lambda folder: [(HINTS / "config.json").read_bytes()]),
+    "pairs": Target(read_pairs, lambda folder: [(PAIRS / "config.json").read_bytes()]),
     "generation": Target(read_generation, texts(inputs.GENERATION)),
     "tokenizer-config": Target(read_tokenizer_config, texts(inputs.TOKENIZER_CONFIG, inputs.ADDING)),
     "special-tokens": Target(read_special_map, texts(inputs.SPECIAL_MAP)),

@@ -192,7 +192,7 @@ def answered(library: Library, model: str, **choice: Any) -> tuple[list[int], An
 def test_hints_are_trained_added_and_draft(library: Library, gguf: Path) -> None:
     build = HeadBuild("own", str(gguf), plan(seconds=60.0, steps=8, k=2), device="cpu")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_module, "_add_hints", interrupted)
+        patch.setattr(build_module, "_add_addon", interrupted)
         with pytest.raises(KeyboardInterrupt):
             build_head(build, PROMPTS, library, Silent())
     heard = Heard()

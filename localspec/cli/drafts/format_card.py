@@ -70,6 +70,23 @@ def hint_lines(card: Card) -> list[str]:
     return [f"  {title:<14}{fact}" for title, fact in facts.items() if fact]
 
 
+def format_pairs(name: str, card: Card) -> str:
+    """Return the card of weights of PIPO, and what to type next."""
+    hint = f"hint: localspec chat {card['target']} --engine torch --decoding pipo:name={name}"
+    return "\n".join([f"{name}, weights of PIPO for {card['target']}", *pair_lines(card), hint])
+
+
+def pair_lines(card: Card) -> list[str]:
+    """Return how often tokens of pairs are the target's, a line for each fact and level of confidence."""
+    facts = {}
+    if rates := card.get("agreement"):
+        facts["agreement"] = f"{rates[0]:.0%} of first tokens, {rates[1]:.0%} of second ones"
+    for least, kept, right in card.get("levels", ()):
+        facts[f"least={least:g}"] = f"{kept:.0%} of second tokens, {right:.0%} of them right"
+    facts["training"] = _training(card) if "steps" in card else ""
+    return [f"  {title:<14}{fact}" for title, fact in facts.items() if fact]
+
+
 def head_lines(card: Card) -> list[str]:
     """Return what a head guesses and what it gains, a line for each fact that its card has."""
     rates = card.get("acceptance")

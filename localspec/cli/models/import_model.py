@@ -43,14 +43,14 @@ def import_model(
     """Add the model and print its formats and sizes."""
     from localspec.cli.progress import Terminal
     from localspec.formats.heads import layout
-    from localspec.formats.k_forcing import layout as k_forcing
     from localspec.library import Library
     from localspec.library.importing.add_local import add_local
+    from localspec.library.importing.addons import kind_of
 
     library = Library()
     with Terminal() as progress:
         folder = given.path_of(path)
-        if target or layout.is_head(folder) or k_forcing.is_hints(folder):
+        if target or layout.is_head(folder) or kind_of(folder):
             model = add_head(library, folder, name, target, progress)
         else:
             model = add_local(library, folder, name, progress, copy=copy)
@@ -68,6 +68,7 @@ def import_model(
         "speech": f"transcribe AUDIO --model {model.name}",
         "head": f"chat {target}  # --draft auto uses it",
         "k-forcing": f"chat {target} --engine torch --draft k_forcing:name={model.name}",
+        "pipo": f"chat {target} --engine torch --decoding pipo:name={model.name}",
     }
     console.print_text(f"hint: localspec {commands.get(row['kind'], f'chat {model.name}')}")
 
@@ -75,15 +76,15 @@ def import_model(
 def add_head(library: Library, path: Path, name: str, target: str | None, progress: Progress) -> StoredModel:
     """Add the head in a folder; raises BadValue without a target, or for a folder that holds no head."""
     from localspec.formats.heads import layout
-    from localspec.formats.k_forcing import layout as k_forcing
-    from localspec.library.importing import heads, hints
+    from localspec.library.importing import addons, heads
     from localspec.library.model import FORMATS
 
-    if not (layout.is_head(path) or k_forcing.is_hints(path)):
+    addon = addons.kind_of(path)
+    if not (layout.is_head(path) or addon):
         raise BadValue(f"`{path}` holds no head, and `--target` is for heads", "Leave it out")
     if target is None:
         raise BadValue(f"`{path}` holds a head", "Name the model that it drafts for: `--target MODEL`")
     model = library.resolve(target, progress, FORMATS)
-    if k_forcing.is_hints(path):
-        return hints.add(library, path, name, model, progress)
+    if addon:
+        return addons.add(library, path, name, model, progress)
     return heads.add(library, path, name, model, progress)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import completion, console, options
-from localspec.cli.drafts.format_card import card_lines, class_lines, head_lines, hint_lines
+from localspec.cli.drafts.format_card import card_lines, class_lines, head_lines, hint_lines, pair_lines
 from localspec.cli.sizes import format_bytes
 from localspec.disk import given
 from localspec.errors import BrokenModel, LocalspecError, UnknownModel, UnsupportedModel, nearest
@@ -141,7 +141,9 @@ def format_details(values: dict[str, Any]) -> str:
     if values["engines"]:
         lines.append(f"  {'engines':<13}{format_costs(values['engines'])}")
     if values["card"]:
-        shown = {"head": head_lines, "k-forcing": hint_lines}.get(values["kind"], format_built)
+        shown = {"head": head_lines, "k-forcing": hint_lines, "pipo": pair_lines}.get(
+            values["kind"], format_built
+        )
         lines += shown(values["card"])
     for number, line in enumerate(values["history"]):
         lines.append(f"  {'' if number else 'history':<13}{line}")

@@ -16,6 +16,7 @@ from localspec.engines.torch.decoder.split import OwnSplitSession
 from localspec.engines.torch.head import HeadModel, TorchHeadSession
 from localspec.engines.torch.hinted import TorchHintedSession, hints_for
 from localspec.engines.torch.model import PLAIN, TABLE, TorchModel
+from localspec.engines.torch.paired import TorchPairSession, pairs_for
 from localspec.engines.torch.reduced import TorchReducibleSession
 from localspec.engines.torch.sessions import (
     GrowingSession,
@@ -63,15 +64,16 @@ class Torch(TorchModel, Engine):
         skip: Annotated[bool, Option("let smaller passes leave out sub-blocks")] = False,
         taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
         hints: Annotated[str, Option("folder of hints that passes read, such as those of K-Forcing")] = "",
+        pairs: Annotated[str, Option("folder of PIPO's weights, which read the text in pairs")] = "",
         target: Annotated[str, Option("the files of a head's target, whose embedding it reads")] = "",
         decoder: Annotated[str, Option("code that runs the layers", choices=DECODERS)] = "auto",
         weights: Annotated[str, Option("form of the matrices", choices=(PLAIN, "int8", "int4"))] = PLAIN,
     ) -> None:
         del cache
-        one_of(exit=exit, hidden=hidden, skip=skip, taps=taps, hints=hints)
-        one_of(decoder=decoder == "own", skip=skip, hints=hints)
-        one_of(weights=weights != PLAIN, skip=skip, decoder=decoder == "transformers")
-        one_of(weights=weights != PLAIN, hints=hints)
+        changed = {"skip": skip, "hints": hints, "pairs": pairs}  # what our own decoder does not read
+        one_of(exit=exit, hidden=hidden, taps=taps, **changed)
+        one_of(decoder=decoder == "own", **changed)
+        one_of(weights=weights != PLAIN, decoder=decoder == "transformers", **changed)
         check_extra()
         if exit:
             layer_split.check(model, exit)
@@ -86,15 +88,12 @@ class Torch(TorchModel, Engine):
             return
         if not self.decoder:
             self._check()
-        self.own = None if skip or hints else self._own(decoder)
+        self.own = None if any(changed.values()) else self._own(decoder)
         self.parts = self._in_parts(exit) if exit and not self.own else None
-        self.exit, self.hidden, self.skip, self.hints = exit, hidden, skip, hints_for(self, hints)
-        if (hidden or skip or taps) and (self.recurrent or self.static):
-            lacks = "has no smaller passes" if skip else "exposes no hidden states"
-            raise UnsupportedModel(
-                f"`{model}` {lacks} with the torch engine on {self.device}",
-                "Run it with another engine: `localspec parts engines`",
-            )
+        self.exit, self.hidden, self.skip = exit, hidden, skip
+        self.hints, self.pairs = hints_for(self, hints), pairs_for(self, pairs)
+        if hidden or skip or taps:
+            self._check_growing("has no smaller passes" if skip else "exposes no hidden states")
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
@@ -121,6 +120,8 @@ class Torch(TorchModel, Engine):
             return TorchTappedSession(self, self.taps)
         if self.hints:
             return TorchHintedSession(self, self.hints)
+        if self.pairs:
+            return TorchPairSession(self, self.pairs)
         if self.hidden:
             return TorchHiddenSession(self)
         if self.skip:
@@ -134,11 +135,11 @@ class Torch(TorchModel, Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one batch, None where passes read one text.
 
-        That is so with `exit`, `hidden`, `hints`, `skip` or `taps`, for a head, with fixed shapes, and in
-        families that do not keep all keys.
+        That is so with `exit`, `hidden`, `hints`, `pairs`, `skip` or `taps`, for a head, with fixed shapes,
+        and in families that do not keep all keys.
         """
         extra = self.head or self.parts or self.taps or self.hidden or self.skip
-        alone = extra or self.exit or self.hints or self.recurrent or self.static
+        alone = extra or self.exit or self.hints or self.pairs or self.recurrent or self.static
         if self.own and not alone:
             return OwnSharedPasses(self, self.own, texts)
         return TorchSharedPasses(self, texts) if not alone and self.masked else None
@@ -172,6 +173,14 @@ class Torch(TorchModel, Engine):
             raise self.unreachable()
         if self.recurrent:
             self.continues = _continues(self)
+
+    def _check_growing(self, lacks: str) -> None:
+        """Raise UnsupportedModel, which says what the model `lacks`, unless its text grows token by token."""
+        if self.recurrent or self.static:
+            raise UnsupportedModel(
+                f"`{self.path}` {lacks} with the torch engine on {self.device}",
+                "Run it with another engine: `localspec parts engines`",
+            )
 
     def _in_parts(self, layer: int) -> layer_split.Parts:
         """Return the model split after `layer`, sharing its weights; tried on a few tokens."""

@@ -12,10 +12,9 @@ from localspec.core.sessions import Tree
 from localspec.core.types import Logits, Tokens
 from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.sessions import GrowingSession
-from localspec.errors import UnsupportedModel
 from localspec.formats.huggingface.torch_devices import memory_errors
 from localspec.formats.k_forcing import layout
-from localspec.formats.k_forcing.torch_hints import TorchHints
+from localspec.formats.k_forcing.torch_hints import COMMAND, TorchHints
 
 ROWS = 16  # of a pass; longer drafts are of others, and get no hints
 
@@ -30,20 +29,9 @@ def hints_for(engine: TorchModel, folder: str) -> TorchHints | None:
 
     if not folder:
         return None
-    if engine.recurrent or engine.static or not engine.masked:
-        raise UnsupportedModel(
-            f"`{engine.path}` reads no hints with the torch engine on {engine.device}",
-            "Choose another `--draft`: `localspec parts drafters`",
-        )
     stored = layout.read(Path(folder))
-    width, layers = engine.config.hidden_size, engine.config.num_hidden_layers
-    found, own = (stored.shape.width, stored.shape.layers, stored.shape.vocab), (width, layers, engine.vocab)
-    if found != own:
-        raise UnsupportedModel(
-            f"The hints in `{folder}` are for a model of {found[1]} layers, {found[0]} columns and "
-            f"{found[2]:,} tokens, and `{engine.path}` has {own[1]}, {own[0]} and {own[2]:,}",
-            "Train some for it: `localspec train-head MODEL --kind k-forcing`",
-        )
+    shape = stored.shape
+    engine.check_reads(f"hints in `{folder}`", shape.width, shape.layers, shape.vocab, COMMAND)
     weights = {
         name: torch.from_numpy(value).to(engine.place, engine.dtype) for name, value in stored.tensors.items()
     }

@@ -77,6 +77,21 @@ class TorchModel:
         limited = any(windows) if not types else set(types) - {"full_attention", "attention"}
         return not limited and getattr(self.config, "_attn_implementation", "") == "sdpa"
 
+    def check_reads(self, whose: str, width: int, layers: int, vocab: int, command: str) -> None:
+        """Raise UnsupportedModel unless what was made for a model of this shape can be read with this one."""
+        if self.recurrent or self.static or not self.masked:
+            raise UnsupportedModel(
+                f"`{self.path}` reads no {whose} with the torch engine on {self.device}",
+                "Leave out `--decoding`, or choose another `--draft`: `localspec parts drafters`",
+            )
+        own = self.config.hidden_size, self.config.num_hidden_layers, self.vocab
+        if (width, layers, vocab) != own:
+            raise UnsupportedModel(
+                f"The {whose} are for a model of {layers} layers, {width} columns and "
+                f"{vocab:,} tokens, and `{self.path}` has {own[1]}, {own[0]} and {own[2]:,}",
+                f"Train some for it: `{command}`",
+            )
+
     def unreachable(self) -> UnsupportedModel:
         """Return the error for a model that cannot be rewound."""
         return UnsupportedModel(

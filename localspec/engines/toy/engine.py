@@ -14,6 +14,7 @@ from localspec.core.contracts import (
     HiddenStates,
     HintedSession,
     LayerStates,
+    PairSession,
     Read,
     Session,
     SharedPasses,
@@ -55,12 +56,13 @@ class Toy(Engine):
         taps: Annotated[str, Option("layers whose hidden states are shown, such as 1-2")] = "",
         head: Annotated[bool, Option("read the hidden states of a target")] = False,
         hints: Annotated[str, Option("read hints of tokens that are not known yet, empty for none")] = "",
+        pairs: Annotated[str, Option("read the text in pairs, empty for single tokens")] = "",
         block: Annotated[int, Option("fill in blocks of so many masks, 0 for none", least=0, most=64)] = 0,
     ) -> None:
         del model, cache
         if exit >= LAYERS:
             raise no_such_layer(exit, LAYERS)
-        one_of(exit=exit, hidden=hidden, taps=taps, head=head, block=block, hints=hints)
+        one_of(exit=exit, hidden=hidden, taps=taps, head=head, block=block, hints=hints, pairs=pairs)
         self.vocab = vocab_size
         self.context = context
         self.block_size, self.block = block_size, block
@@ -77,6 +79,7 @@ class Toy(Engine):
             (ToyTappedSession, taps),
             (ToyHeadSession, head),
             (ToyHintedSession, hints),
+            (ToyPairSession, pairs),
             (lambda toy: ToyBlockSession(toy.table, toy.context, toy.block), block),
         ]
         wanted = [made for made, asked in extras if asked]
@@ -203,6 +206,14 @@ class ToyHintedSession(ToySession, HintedSession):
             state = next_state(state, at_quantile(law, noise(position)))
             found.append(self._engine.table[state])
         return found
+
+
+class ToyPairSession(ToySession, PairSession):
+    """Is rather sure of the second token of each pair."""
+
+    def confidence(self) -> float | None:
+        """Return how sure it is after a text of an odd length."""
+        return None if len(self._states) % 2 else 0.75
 
 
 class ToyHeadSession(HeadSession):

@@ -28,7 +28,11 @@ class TorchHead:
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [..., kept] of the head's own states."""
-        return self._product(self._norm(states, "norm.weight"), "lm_head.weight")
+        return self._product(self.normed(states), "lm_head.weight")
+
+    def normed(self, states: Tensor) -> Tensor:
+        """Return the head's own states as the matrix of the vocabulary reads them."""
+        return self._norm(states, "norm.weight")
 
     def project(self, tokens: Tensor, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values [..., heads, tokens, head_width] of pairs of token and state.

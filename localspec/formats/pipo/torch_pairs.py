@@ -31,6 +31,10 @@ class TorchPairs:
         own[LM_HEAD] = model.get_output_embeddings().weight
         self.head = TorchHead(shape.head, own, model.get_input_embeddings().weight)
 
+    def merged(self) -> TorchPairs:
+        """Return the same over a copy of the model whose layers have the adapters in their weights."""
+        return TorchPairs(self.shape, self.weights, self.adapters.merged())
+
     def latents(self, first: Tensor, second: Tensor) -> Tensor:
         """Return the latents [..., width] of pairs of tokens [...], of which the second may be PAD.
 

@@ -58,8 +58,8 @@ def paired(
     starts, sizes, known = (_fitted(part, pairs) for part in (starts, sizes, known))
     ends = np.minimum(starts + sizes, lengths) - 1
     starts, ends = np.where(known, starts, 0), np.where(known, ends, 0)
-    first, last = (np.take_along_axis(tokens, part, 1) for part in (starts, ends))
-    second = np.where(ends > starts, last, PAD)
+    first, last = (np.take_along_axis(tokens, part, 1) * known for part in (starts, ends))
+    second = np.where((ends > starts) | ~known, last, PAD)
     answers = np.array([len(text.prompt) for text in texts])[:, None]
     weights = [
         np.where(known & (at < lengths - 1), np.where(at >= answers - 1, 1.0, question), 0.0)

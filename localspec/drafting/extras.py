@@ -1,8 +1,8 @@
-"""The hints that a target's passes read, and how many of them a part uses."""
+"""The extras of a session that parts ask for: one that reads hints, one that reads pairs."""
 
 from __future__ import annotations
 
-from localspec.core.contracts import HintedSession
+from localspec.core.contracts import HintedSession, PairSession, Session
 from localspec.core.cursor import Cursor
 from localspec.errors import BadValue
 
@@ -24,3 +24,12 @@ def hinted(target: Cursor, part: str, name: str, k: int) -> tuple[HintedSession,
             f"Leave `k` out, or train others: `localspec train-head MODEL --kind k-forcing --k {k}`",
         )
     return session, k or session.k
+
+
+def paired(session: Session, part: str) -> PairSession:
+    """Return a session that reads pairs; raises BadValue for that of an engine which reads single tokens."""
+    if not isinstance(session, PairSession):
+        raise BadValue(
+            f"`{part}` needs an engine with `pairs`", "Choose one for the target, such as `--engine torch`"
+        )
+    return session
