@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python tests/perf/training/pipo_speed.py SMOLLM2.gguf PIPO_FOLDER --texts DIR/held-out.jsonl
 
-Prints a table with a line for each threshold `least`. Agreement is the share of the tokens that PIPO writes which
+Prints a table with a line for each threshold `least`. Agreement is the share of the tokens written that
 the target would have written after the same text. Both models read a prompt of 1,000 tokens by turns.
 """
 
