@@ -1,16 +1,17 @@
-"""Parts of sessions that engines share: a split model, a buffer of hidden states, the shape of a tree."""
+"""Parts of sessions that engines share: split models, texts in pairs, hidden states, the shape of a tree."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.contracts import EarlyExit
-from localspec.core.types import Branch, Logits, Tokens, shared_prefix
+from localspec.core.contracts import EarlyExit, PairSession
+from localspec.core.types import PAD, Branch, Logits, Tokens, shared_prefix
 from localspec.errors import ContextFull
 
 
@@ -82,6 +83,99 @@ class SplitSession(EarlyExit):
 
 
 FIRST_CAPACITY = 256  # tokens; doubled when full
+
+
+class PairedText(PairSession):
+    """Which tokens of a text are read in which pair; a pair's first token may wait for its second one.
+
+    An engine reads the pairs, and its head the first token of the next one; a rewind only changes numbers.
+    """
+
+    chunk: int = 512
+
+    def __init__(self, context: int, vocab: int) -> None:
+        self._context, self._vocab = context, vocab
+        self._firsts: list[int] = []  # the first token of each pair
+        self._ends: list[int] = []  # the tokens of the text up to the end of each pair
+        self._waiting: list[int] = []  # the last token of the text, if its pair is not complete
+        self._sure: float | None = None
+
+    def confidence(self) -> float | None:
+        """Return how sure the head is of the last row."""
+        return self._sure
+
+    def forward(self, tokens: Tokens, rows: int) -> Logits:
+        """Append `tokens` and return logits [rows, vocab]."""
+        text, kept = [*self._waiting, *tokens], len(self._ends)
+        if (total := self._length(kept) + len(text)) > self._context:
+            raise ContextFull(total, self._context)
+        found = [np.empty((0, self._vocab), np.float32)]
+        if not tokens:
+            return found[0]
+        whole = len(text) // 2 * 2
+        asked = max(rows - len(text) + whole, 0)  # rows of tokens in whole pairs
+        if whole:
+            found.append(self._append(text[:whole:2], text[1:whole:2], asked))
+        self._waiting = text[whole:]
+        if rows:
+            self._sure = None
+        if rows and self._waiting:
+            found = [part.copy() for part in found]  # views until the next pass
+            found.append(self._last(self._waiting[0]))
+        parts = [part for part in found if len(part)]
+        return parts[0] if len(parts) == 1 else np.concatenate(found)
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens; the next pass overwrites the rest."""
+        count = len(self._ends)
+        if length >= (total := self._length(count) + len(self._waiting)):
+            return total
+        kept = bisect_right(self._ends, length)
+        cut = length - self._length(kept)  # tokens of the pair that is cut
+        self._waiting = self._firsts[kept : kept + 1] if cut and kept < count else self._waiting[:cut]
+        del self._firsts[kept:], self._ends[kept:]
+        self._keep(kept)
+        return length
+
+    def _length(self, pairs: int) -> int:
+        """Return the tokens in the first pairs."""
+        return self._ends[pairs - 1] if pairs else 0
+
+    def _append(self, firsts: list[int], seconds: list[int], rows: int) -> Logits:
+        logits = self._read(firsts, seconds, len(self._ends), rows)
+        self._firsts += firsts
+        for token in seconds:
+            self._ends.append(self._length(len(self._ends)) + (1 if token == PAD else 2))
+        return logits
+
+    def _last(self, waiting: int) -> Logits:
+        """Return the row [1, vocab] after the waiting token: the head's, if it is sure enough of it."""
+        sure = self._ask(waiting, len(self._ends))
+        if sure >= self.least:
+            self._sure = sure
+            return self._told()
+        logits = self._append([waiting], [PAD], 1)
+        self._waiting = []
+        return logits
+
+    @abstractmethod
+    def _read(self, firsts: list[int], seconds: list[int], at: int, rows: int) -> Logits:
+        """Read pairs from number `at` on; return logits [rows, vocab] of the last `rows` of their tokens.
+
+        A second token may be PAD, which has no row of its own; the row of its pair is that of the model.
+        """
+
+    @abstractmethod
+    def _ask(self, first: int, at: int) -> float:
+        """Let the head read the first token of pair number `at`; return how sure it is, as a probability."""
+
+    @abstractmethod
+    def _told(self) -> Logits:
+        """Return what the head said when it was asked, [1, vocab]."""
+
+    @abstractmethod
+    def _keep(self, pairs: int) -> None:
+        """Keep the first `pairs`."""
 
 
 class HiddenStateBuffer:

@@ -13,6 +13,7 @@ Tokens = Sequence[int]
 Row = NDArray[np.float32]  # [vocab]: the logits at one position
 Logits = NDArray[np.float32]  # [tokens, vocab]
 UNKNOWN = -1  # in an expected text: what stands here is not known yet
+PAD = -1  # at the second place of a pair of tokens: none
 SURE = 0.7  # confidence of a retrieved token that is taken rather than a draft model's guess
 
 

@@ -14,10 +14,11 @@ from command import Localspec
 from localspec.build import CalibrationPrompt, HeadBuild, build_head, card
 from localspec.build import heads as build_module
 from localspec.core.sampler import Sampling
+from localspec.core.types import PAD
 from localspec.drafting.build_step import TargetText
 from localspec.errors import BadValue, UnknownName, UnsupportedModel
 from localspec.formats.huggingface import loading
-from localspec.formats.pipo.torch_pairs import PAD, TorchPairs
+from localspec.formats.pipo.torch_pairs import TorchPairs
 from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime

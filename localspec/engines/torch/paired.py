@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
-from localspec.core.contracts import PairSession
-from localspec.core.sessions import Tree
-from localspec.core.types import Logits, Tokens
+import numpy as np
+
+from localspec.core.sessions import PairedText, Tree
+from localspec.core.types import Logits
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.model import TorchModel
-from localspec.engines.torch.sessions import Growing, TorchSession
+from localspec.engines.torch.sessions import Growing, ToNumpy
 from localspec.formats.huggingface.torch_devices import memory_errors
 from localspec.formats.pipo import layout
-from localspec.formats.pipo.torch_pairs import COMMAND, PAD, TorchPairs
+from localspec.formats.pipo.torch_pairs import COMMAND, TorchPairs
 
 Tensor = Any  # torch.Tensor
 
@@ -38,103 +38,54 @@ def pairs_for(engine: TorchModel, folder: str) -> TorchPairs | None:
     return TorchPairs(shape, weights, engine.model).merged()
 
 
-class TorchPairSession(TorchSession, PairSession):
-    """A text in pairs; one token of it may wait for the second of its pair.
-
-    The model's states after each pair are kept, and the head's keys, so that a rewind only changes numbers.
-    """
-
-    chunk: int = 512
+class TorchPairSession(PairedText):
+    """A text in pairs, with the keys of all pairs in the model and in the head."""
 
     def __init__(self, engine: TorchModel, pairs: TorchPairs) -> None:
-        super().__init__(engine)
-        self._pairs = pairs
-        self._memory = Growing(engine)
-        self._head = HeadMemory(pairs, engine)
-        self._firsts: list[int] = []  # the first token of each pair
-        self._ends: list[int] = []  # the tokens of the text up to the end of each pair
-        self._waiting: list[int] = []  # the last token of the text, if its pair is not complete
-        self._sure: float | None = None
+        super().__init__(engine.context, engine.vocab)
+        self._engine, self._pairs = engine, pairs
+        self._memory, self._head = Growing(engine), HeadMemory(pairs, engine)
+        self._numpy = ToNumpy()
+        self._own: Tensor = None  # the head's states when it was asked
 
-    def confidence(self) -> float | None:
-        """Return how sure the head is of the last row."""
-        return self._sure
+    def _read(self, firsts: list[int], seconds: list[int], at: int, rows: int) -> Logits:
+        import torch
 
-    def forward(self, tokens: Tokens, rows: int) -> Logits:
-        """Append `tokens` and return logits [rows, vocab]."""
-        text = [*self._waiting, *tokens]
-        total = (self._ends[-1] if self._ends else 0) + len(text)
-        self._limit(total)
-        if not tokens:
-            return self._empty()
-        whole = len(text) // 2 * 2
-        with (
-            self._torch.inference_mode(),
-            memory_errors(self._engine.place, f"a text of {total} tokens"),
-        ):
-            found, asked = [], rows - len(text) + whole  # of the tokens in whole pairs
-            if whole:
-                found += self._read(text[:whole:2], text[1:whole:2], max(asked, 0))
-            self._waiting = text[whole:]
-            if rows:
-                self._sure = None
-            if rows and self._waiting:
-                found.append(self._last())
+        with torch.inference_mode(), memory_errors(self._engine.place, f"a text of {at + len(firsts)} pairs"):
+            first, second = (torch.tensor([part], device=self._engine.place) for part in (firsts, seconds))
+            given = self._memory.given(Tree(at, len(firsts), []))
+            given |= {"inputs_embeds": self._pairs.latents(first, second)}
+            model = self._pairs.model.base_model
+            after = model(**self._engine.accepted(given)).last_hidden_state[0]
+            told = (rows + 1) // 2 if rows > 1 else 0  # pairs whose first token has a row, or may have
+            own = self._head.read(first[0], self._head.before(after, at), at, told)
+            self._head.keep(after, at)
+            self._keep(at + len(firsts))
             if not rows:
-                return self._empty()
-            return self._numpy(self._pairs.logits(self._torch.cat(found)))
+                return np.empty((0, self._vocab), np.float32)
+            asked = after[-1:]
+            if told:
+                asked = torch.stack([self._pairs.head.normed(own), after[len(after) - told :]], 1)
+                asked = asked.flatten(0, 1)[-rows:]
+            return self._numpy(self._pairs.logits(asked))
 
-    def rewind(self, length: int) -> int:
-        """Keep at most `length` tokens; the next pass overwrites the rest."""
-        if length >= (total := (self._ends[-1] if self._ends else 0) + len(self._waiting)):
-            return total
-        kept = bisect_right(self._ends, length)
-        cut = length - (self._ends[kept - 1] if kept else 0)  # within a pair
-        self._waiting = (
-            self._firsts[kept : kept + 1] if cut and kept < len(self._ends) else self._waiting[:cut]
-        )
-        del self._firsts[kept:], self._ends[kept:]
-        self._memory.extent.length = kept
-        return length
+    def _ask(self, first: int, at: int) -> float:
+        import torch
 
-    def _read(self, firsts: Tokens, seconds: Tokens, rows: int) -> list[Tensor]:
-        """Append pairs; return what the vocabulary reads for the last `rows` of their tokens, in parts."""
-        torch, memory, at = self._torch, self._memory, self._memory.extent.length
-        first, second = (torch.tensor([part], device=self._engine.place) for part in (firsts, seconds))
-        given = memory.given(Tree(at, len(firsts), []))
-        given |= {"inputs_embeds": self._pairs.latents(first, second)}
-        model = self._pairs.model.base_model
-        after = model(**self._engine.accepted(given)).last_hidden_state[0]
-        told = (rows + 1) // 2 if rows > 1 else 0  # pairs whose first token has a row, or may have
-        own = self._head.read(first[0], self._head.before(after, at), at, told)
-        self._head.keep(after, at)
-        memory.extent.length += len(firsts)
-        self._firsts += firsts
-        end = self._ends[-1] if self._ends else 0
-        for token in seconds:
-            self._ends.append(end := end + (1 if token == PAD else 2))
-        if not rows:
-            return []
-        if not told:
-            return [after[-1:]]
-        both = torch.stack([self._pairs.head.normed(own), after[len(after) - told :]], 1).flatten(0, 1)
-        return [both[len(both) - rows :]]
+        with torch.inference_mode():
+            before = self._head.before(None, at)
+            tokens = torch.tensor([first], device=self._engine.place)
+            self._own = self._head.read(tokens, before, at, 1)
+            return float(self._pairs.sure(before, self._own).sigmoid())
 
-    def _last(self) -> Tensor:
-        """Return what the vocabulary reads [1, width] after the waiting token: of the head, if it is sure."""
-        at, place = self._memory.extent.length, self._engine.place
-        first = self._torch.tensor(self._waiting, device=place)
-        before = self._head.before(None, at)
-        own = self._head.read(first, before, at, 1)
-        self._sure = float(self._pairs.sure(before, own).sigmoid())
-        if self._sure >= self.least:
-            return self._pairs.head.normed(own)
-        waiting, self._waiting, self._sure = self._waiting, [], None
-        try:
-            return self._read(waiting, [PAD], 1)[0]
-        except BaseException:
-            self._waiting = waiting
-            raise
+    def _told(self) -> Logits:
+        import torch
+
+        with torch.inference_mode():
+            return self._numpy(self._pairs.head.logits(self._own))
+
+    def _keep(self, pairs: int) -> None:
+        self._memory.extent.length = pairs
 
 
 class HeadMemory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from localspec.core.types import PAD
 from localspec.formats.heads.torch_head import TorchHead
 from localspec.formats.huggingface.adapters import Adapters
 from localspec.formats.huggingface.products import product, rms_norm
@@ -12,7 +13,6 @@ from localspec.formats.pipo.layout import HEAD, LM_HEAD, PairShape
 
 Tensor = Any  # torch.Tensor
 
-PAD = -1  # stands at the second place of a pair for no token
 COMMAND = "localspec train-head MODEL --kind pipo"
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.types import PAD
 from localspec.drafting.build_step import TargetText
-from localspec.formats.pipo.torch_pairs import PAD
 from localspec.training.loop import length
 
 ROUND = 32  # pairs; texts are padded to multiples of it, so that a GPU sees few shapes
