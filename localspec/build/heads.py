@@ -156,7 +156,7 @@ def _add_addon(
     card = stored.about | {"target": reference, "parent": target.name, "date": date.today().isoformat()}
 
     def fill(into: Path) -> Manifest:
-        addons.write(stored, target, reference, into)
+        addons.write(stored, target, reference, into, progress)
         write_json(into / CARD, card)
         return addons.manifest(kind, build.name, BUILT + target.name, target)
 

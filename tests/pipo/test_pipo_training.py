@@ -199,7 +199,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def answered(library: Library, model: str, **choice: Any) -> tuple[list[int], Any]:
-    runtime = Runtime.load(model, Choice(engine="torch:device=cpu", **choice), library, Silent())
+    runtime = Runtime.load(model, Choice(**{"engine": "torch:device=cpu"} | choice), library, Silent())
     warm = Sampling() if "decoding" in choice else Sampling(temperature=1.0)
     answer, steps = runtime.answer([3, 1, 4], sampling=warm, seed=1, max_tokens=30)
     for _ in steps:
@@ -223,9 +223,12 @@ def test_it_is_trained_added_and_used(library: Library, gguf: Path) -> None:
         drafted, runtime = answered(library, name, draft=draft)
         assert drafted == plain
         assert runtime.lossless
+    plain, _ = answered(library, name, draft="off", engine="openvino")
+    assert plain == answered(library, name, draft=f"pipo:name={name}-pipo", engine="openvino")[0]
     for decoding in ("pipo", f"pipo:name={built.folder},least=0.5"):
-        decoded, runtime = answered(library, name, decoding=decoding)
-        assert (len(decoded), runtime.lossless) == (30, False)
+        for engine in ("openvino", "torch:device=cpu"):
+            decoded, runtime = answered(library, name, decoding=decoding, engine=engine)
+            assert (len(decoded), runtime.lossless) == (30, False)
     refuse(library, name, built.folder)
 
 
@@ -265,7 +268,7 @@ def test_the_command_trains_shows_and_says_that_it_is_lossy(
     assert f"{target}-pipo, weights of PIPO for {target}" in done.out
     assert "of second tokens" in done.out
     assert "of second tokens" in localspec.run("show", f"{target}-pipo").out
-    chat = ["chat", target, "a", "--engine", "torch:device=cpu", "--max-tokens", "6", "--stats"]
+    chat = ["chat", target, "a", "--max-tokens", "6", "--stats"]
     done = localspec.run(*chat, "--decoding", "pipo:least=0.9")
     assert done.code == 0, done.err
     assert "not the model's standard text" in done.err

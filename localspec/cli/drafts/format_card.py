@@ -72,7 +72,7 @@ def hint_lines(card: Card) -> list[str]:
 
 def format_pairs(name: str, card: Card) -> str:
     """Return the card of weights of PIPO, and what to type next."""
-    hint = f"hint: localspec chat {card['target']} --engine torch --decoding pipo:name={name}"
+    hint = f"hint: localspec chat {card['target']} --decoding pipo:name={name}"
     return "\n".join([f"{name}, weights of PIPO for {card['target']}", *pair_lines(card), hint])
 
 

@@ -68,7 +68,7 @@ def import_model(
         "speech": f"transcribe AUDIO --model {model.name}",
         "head": f"chat {target}  # --draft auto uses it",
         "k-forcing": f"chat {target} --engine torch --draft k_forcing:name={model.name}",
-        "pipo": f"chat {target} --engine torch --decoding pipo:name={model.name}",
+        "pipo": f"chat {target} --decoding pipo:name={model.name}",
     }
     console.print_text(f"hint: localspec {commands.get(row['kind'], f'chat {model.name}')}")
 

@@ -29,6 +29,7 @@ from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.head import HeadFiles, OpenVinoHeadSession
 from localspec.engines.openvino.hearing import Heard, Hearing
 from localspec.engines.openvino.page_release import read_once
+from localspec.engines.openvino.paired import OpenVinoPairSession, PairFiles, check_graphs
 from localspec.engines.openvino.reader import Part, Reader
 from localspec.errors import BadValue, BrokenModel, ContextFull, one_of
 from localspec.formats.files import context_length
@@ -71,12 +72,13 @@ class OpenVino(Engine):
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
         taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
+        pairs: Annotated[str, Option("folder of PIPO's weights, which read the text in pairs")] = "",
     ) -> None:
         import openvino as ov
 
         from localspec.formats.graph.paged import first_line
 
-        one_of(exit=exit, hidden=hidden, taps=taps)
+        one_of(exit=exit, hidden=hidden, taps=taps, pairs=pairs)
         if exit:
             layer_split.check(model, exit)
         self._taps = layer_split.taps_of(taps) if taps else ()
@@ -84,7 +86,8 @@ class OpenVino(Engine):
         core = ov.Core()
         self.place = place(core, device)
         self.device = self.place.device
-        self._graph = model / "openvino_model.xml"
+        self._graph = (check_graphs(Path(pairs)) if pairs else model) / "openvino_model.xml"
+        self._pairs: PairFiles | None = None
         self._cache = cache
         self._mapped: list[Any] = []  # what holds the mapped weights, whose pages `packing` releases
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
@@ -93,7 +96,7 @@ class OpenVino(Engine):
             columns = noted_group(self._graph)
             settings = self.place.settings(precision, kv, group, self.weighs(model), columns)
             self.pads = _pads(pad, self.device, settings) and not self.is_head
-            self.parts = self._compile(core, settings, threads, exit, hidden)
+            self.parts = self._compile(core, settings, threads, exit, hidden, pairs)
         except RuntimeError as error:
             raise BrokenModel(f"`{model}` cannot be compiled for {device}: {first_line(error)}") from None
         self.vocab = int(self.parts[-1].output("logits").partial_shape[-1].get_length())
@@ -102,10 +105,13 @@ class OpenVino(Engine):
         self._head_files = HeadFiles(core, model, self.device, settings) if self.is_head else None
 
     def _compile(
-        self, core: Any, settings: dict[str, str], threads: int, exit: int, hidden: bool
+        self, core: Any, settings: dict[str, str], threads: int, exit: int, hidden: bool, pairs: str
     ) -> list[Any]:
         """Return the compiled graph, in parts if it has an exit."""
         own = {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
+        if pairs:
+            self._pairs = PairFiles(core, Path(pairs), self.device, settings | own)
+            return [self._pairs.layers]
         if exit or hidden or self.is_head:
             self._mapped = list(self._cut(exit))
             return [core.compile_model(part, self.device, settings | own) for part in self._mapped]
@@ -126,6 +132,8 @@ class OpenVino(Engine):
             return OpenVinoSpeechSession(self, self.hearing)
         if self._head_files is not None:
             return OpenVinoHeadSession(self, self.parts[0], self._head_files)
+        if self._pairs is not None:
+            return OpenVinoPairSession(self, self._pairs, self.vocab)
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
         if len(self.parts[0].outputs) > 1 and not self._taps:
@@ -145,7 +153,7 @@ class OpenVino(Engine):
         return kinds[not self.place.on_card](self, self.parts[0], reader)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
-        """Return sessions of texts in one KV cache; None with `exit` or `hidden`, and for a head."""
+        """Return sessions of texts in one KV cache; None with `exit`, `hidden` or `pairs`, and for a head."""
         plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 + bool(self._taps)
         plain = plain and self.hearing is None and not self.is_head
         return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts, steady=2)) if plain else None

@@ -50,8 +50,7 @@ class Graph:
         table = self.weights.table("token_embd")
         self.vocab = len(table.codes)
         embedding = self.linear.table(table)
-        x = self.ops.gather(embedding, self.inputs["input_ids"], self.ops.constant(np.int32(0)))
-        x = self._scaled(x, self.shape.embedding_scale)
+        x = self._scaled(self._embedded(embedding), self.shape.embedding_scale)
         self._add_shared()
         for layer in range(self.shape.layers):
             x = self._layer(x, f"blk.{layer}.")
@@ -64,6 +63,10 @@ class Graph:
         model = ov.Model([self.ops.result(logits)], self.sinks, inputs, self.shape.family)
         self.linear.note(model)
         return model
+
+    def _embedded(self, table: Node) -> Node:
+        """Return what the first layer reads, [batch, tokens, width], with the embedding [vocab, width]."""
+        return self.ops.gather(table, self.inputs["input_ids"], self.ops.constant(np.int32(0)))
 
     def _input(self, name: str, kind: str, rank: int) -> Node:
         import openvino as ov
@@ -169,9 +172,11 @@ class Graph:
         return [split.output(at) for at in range(len(matrices))]
 
     def _norm(self, x: Node, name: str) -> Node:
+        return self._normed(x, self.weights.vector(name))
+
+    def _normed(self, x: Node, weight: NDArray[np.float32]) -> Node:
         """Return x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
         ops = self.ops
-        weight = self.weights.vector(name)
         mean = ops.reduce_mean(ops.power(x, self._float(2)), self._ints(-1), True)
         length = ops.sqrt(ops.add(mean, self._float(self.shape.epsilon)))
         unit = ops.multiply(x, ops.divide(self._float(1), length))

@@ -102,7 +102,7 @@ class HeadGraph(Graph):
 
         ops, name = self.ops, "blk.0."
         embedded = ops.gather(self._embedding, self.inputs["input_ids"], ops.constant(np.int32(0)))
-        states = self.inputs[STATES]
+        states = self._read(embedded)
         self._add_shared()
         normed = self._norm(states, f"{name}state_norm.weight")
         pair = ops.concat([self._norm(embedded, f"{name}attn_norm.weight"), normed], -1)
@@ -116,6 +116,10 @@ class HeadGraph(Graph):
         model = ov.Model(results, self.sinks, list(self.inputs.values()), "head")
         self.linear.note(model)
         return model
+
+    def _read(self, embedded: Node) -> Node:
+        """Return the states [batch, tokens, width] that are read beside the tokens."""
+        return self.inputs[STATES]
 
 
 def write(head: Head, target: Path, into: Path, *, plain: bool = False) -> None:

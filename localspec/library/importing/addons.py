@@ -66,7 +66,7 @@ def add(library: Library, folder: Path, name: str, target: StoredModel, progress
     stored, reference = kind.read(folder), library.reference(target)
 
     def fill(into: Path) -> Manifest:
-        write(stored, target, reference, into)
+        write(stored, target, reference, into, progress)
         if stored.about:  # what a training elsewhere found
             write_json(into / CARD, stored.about | {"target": reference})
         return manifest(kind.name, name, f"file:{folder.resolve()}", target)
@@ -74,14 +74,32 @@ def add(library: Library, folder: Path, name: str, target: StoredModel, progress
     return library.add(name, fill, progress)
 
 
-def write(stored: Stored, target: StoredModel, reference: str, into: Path) -> None:
-    """Write an addon for `target`, which `reference` names, and the target's tokenizer into a folder."""
+def write(stored: Stored, target: StoredModel, reference: str, into: Path, progress: Progress) -> None:
+    """Write an addon for `target`, which `reference` names, and the target's tokenizer into a folder.
+
+    Weights of PIPO get graphs if the target has one, and the weights that it was made of.
+    """
     about = {"target": reference, "tokenizer": target.manifest.digests.get(TOKENIZER), **stored.about}
     if isinstance(stored, k_forcing.StoredHints):
         k_forcing.write(replace(stored, about=about), into)
     else:
         pipo.write(replace(stored, about=about), into)
+        _write_graphs(stored, target, into, progress)
     shutil.copyfile(target.folder / TOKENIZER, into / TOKENIZER)
+
+
+def _write_graphs(pairs: pipo.StoredPairs, target: StoredModel, into: Path, progress: Progress) -> None:
+    """Write the graphs of PIPO, or say why there are none."""
+    from localspec.formats.pipo import graph
+
+    weights = target.files_in("gguf") or target.files_in("safetensors")
+    if not target.files_in("openvino") or weights is None:
+        return
+    try:
+        with progress.step("Writing the graphs of PIPO", pairs.shape.layers, "layer"):
+            graph.write(pairs, weights, into, progress.advance)
+    except UnsupportedModel as error:
+        progress.say(f"They run with `--engine torch` alone: {error}")
 
 
 def manifest(kind: str, name: str, source: str, target: StoredModel) -> Manifest:

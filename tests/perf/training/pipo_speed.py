@@ -1,6 +1,8 @@
-"""Measure PIPO beside its target: time to first token, tokens a second, agreement, on the torch engine.
+"""Measure PIPO beside its target: time to first token, tokens a second, agreement.
 
     PYTHONPATH=. python tests/perf/training/pipo_speed.py SMOLLM2.gguf PIPO_FOLDER --texts DIR/held-out.jsonl
+
+With `--engine openvino` both are folders of the library.
 
 Prints a table with a line for each threshold `least`. Agreement is the share of the tokens written that
 the target would have written after the same text. Both models read a prompt of 1,000 tokens by turns.
@@ -17,7 +19,6 @@ from time import perf_counter
 from localspec import plugins
 from localspec.core.contracts import Engine
 from localspec.core.cursor import Cursor
-from localspec.engines.torch import Torch
 
 LEVELS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
 
@@ -31,9 +32,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=96, help="of an answer")
     parser.add_argument("--prompt", type=int, default=1000, help="tokens of the prompt whose time is taken")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--engine", default="torch", help="and its options, such as torch:threads=2")
     return parser.parse_args()
 
 
@@ -58,8 +57,9 @@ def answer(cursor: Cursor, prompt: list[int], count: int, least: float | None) -
 
 def main() -> None:
     asked = parsed()
-    given = {"device": asked.device, "precision": asked.precision, "threads": asked.threads}
-    plain, paired = Torch(asked.target, **given), Torch(asked.target, pairs=str(asked.pairs), **given)
+    spec = plugins.parse("engines", asked.engine)
+    both = plugins.Spec(spec.part, spec.options | {"pairs": str(asked.pairs)})
+    plain, paired = spec.make(asked.target, None), both.make(asked.target, None)
     texts = [json.loads(line) for line in asked.texts.read_text("utf-8").splitlines()]
     tokens = [token for prompt, answered in texts for token in [*prompt, *answered]]
     prompt = (tokens * (asked.prompt // len(tokens) + 1))[: asked.prompt]
@@ -69,7 +69,7 @@ def main() -> None:
             found.append(first_token(engine, prompt))
     before, after = (median(found[1:]) for found in times)
     shown = f"{1e3 * before:.0f} ms plain, {1e3 * after:.0f} ms in pairs, {before / after:.2f} times as fast"
-    print(f"time to first token after {asked.prompt:,} tokens on {plain.device}: {shown}")
+    print(f"time to first token after {asked.prompt:,} tokens on {asked.engine}, {plain.device}: {shown}")
     print("| least | tokens/s | times plain | tokens a pass | agreement |\n| --- | --- | --- | --- | --- |")
     target, prompts = Cursor(plain.session()), [text[0] for text in texts[: asked.count]]
     seconds = sum(answer(target, each, asked.tokens, None)[1] for each in prompts)
@@ -80,10 +80,10 @@ def main() -> None:
         for each in prompts:
             cursor = Cursor(paired.session())
             cursor.read(each, rows=0)
-            before = cursor.session._memory.extent.length  # type: ignore[attr-defined]
+            before = len(cursor.session._ends)  # type: ignore[attr-defined]
             written, taken = answer(cursor, each, asked.tokens, least)
             spent += taken
-            passes += cursor.session._memory.extent.length - before  # type: ignore[attr-defined]
+            passes += len(cursor.session._ends) - before  # type: ignore[attr-defined]
             rows = Cursor(plain.session()).read([*each, *written[:-1]], rows=asked.tokens)
             right += int((rows.argmax(-1) == written).sum())
         total, own = len(prompts) * asked.tokens, len(prompts) * (asked.tokens - 1) / spent
