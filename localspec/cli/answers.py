@@ -151,7 +151,7 @@ def format_stats_line(answer: Answer, runtime: Runtime) -> str:
         f"{runtime.resolution.target.spec.name} on {runtime.engine.device}: {reason}",
     ]
     if runtime.decoding_spec:
-        parts.append(f"{runtime.decoding_spec}: not the model's standard text")
+        parts.append(f"{runtime.decoding_spec}: lossy, not the model's standard text")
     if runtime.sampler_spec:
         parts.append(
             f"{runtime.sampler_spec}: {stats.passes} passes, {stats.tokens_per_pass:.2f} tokens a pass"

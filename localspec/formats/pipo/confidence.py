@@ -24,6 +24,7 @@ class Confidence:
         """Return the probability that the target would say what the head says."""
         both = np.concatenate([before, own])
         normed = both / np.sqrt((both**2).mean() + self._epsilon) * self._norm
-        inner = self._first @ normed
+        # one thread: those of a BLAS spin for a while on the cores that the next pass needs
+        inner = np.einsum("ij,j->i", self._first, normed)
         inner = inner / (1 + np.exp(-inner))  # silu
-        return float(1 / (1 + np.exp(-(self._second @ inner + self._bias)))[0])
+        return float(1 / (1 + np.exp(-(self._second[0] * inner).sum() - self._bias[0])))

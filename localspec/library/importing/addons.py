@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.disk import given
-from localspec.errors import UnknownName, UnsupportedModel
+from localspec.errors import UnknownModel, UnknownName, UnsupportedModel
 from localspec.formats.k_forcing import layout as k_forcing
 from localspec.formats.pipo import layout as pipo
 from localspec.library.catalogue import K_FORCING, PIPO
@@ -129,8 +129,9 @@ def folder_of(kind: str, name: str, target: StoredModel, library: Library) -> Pa
     own, path = library.find(name), given.path_of(name)
     folder = own.folder if own else path
     if not (own or given.exists(path)):
+        what = f"No {about.what} are called `{name}`"
         known = [model.name for model in library.all() if model.kind == kind]
-        raise UnknownName(f"No {about.what} are called `{name}`", name, known)
+        raise UnknownName(what, name, known) if known else UnknownModel(what, train)
     if not about.holds(folder):
         raise UnsupportedModel(f"`{name}` holds no {about.what}", train)
     _check(about, folder, name, target)
