@@ -122,7 +122,7 @@ class ChatOptions:
     verifier: options.Verifier = "exact"
     decoding: Annotated[
         str,
-        typer.Option(help="standard; contrastive, k_forcing or pipo: other texts.", metavar="SPEC"),
+        typer.Option(help="contrastive, k_forcing, pipo: other texts.", metavar="SPEC"),
     ] = "standard"
     sampler: options.Sampler = None
     engine: options.Engine = "auto"
