@@ -207,6 +207,15 @@ class HiddenStateBuffer:
         return kept
 
 
+def chains(first: int, rows: int, count: int) -> list[int]:
+    """Return the parents of `count` branches in a row after each of the last `rows` of `first` tokens."""
+    return [
+        first - rows + row if not place else first + row * count + place - 1
+        for row in range(rows)
+        for place in range(count)
+    ]
+
+
 class Tree:
     """The shape of a pass: a run of `path` tokens from position `at` on, then branches beside it.
 

@@ -181,7 +181,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def answered(library: Library, model: str, **choice: Any) -> tuple[list[int], Any]:
-    runtime = Runtime.load(model, Choice(engine="torch:device=cpu", **choice), library, Silent())
+    runtime = Runtime.load(model, Choice(**{"engine": "torch:device=cpu"} | choice), library, Silent())
     warm = Sampling() if "decoding" in choice else Sampling(temperature=1.0)
     answer, steps = runtime.answer([3, 1, 4], sampling=warm, seed=1, max_tokens=30)
     for _ in steps:
@@ -206,6 +206,12 @@ def test_hints_are_trained_added_and_draft(library: Library, gguf: Path) -> None
         drafted, runtime = answered(library, name, draft=draft, verifier=verifier)
         assert drafted == plain
         assert runtime.lossless
+    own, _ = answered(library, name, draft="off", verifier=verifier, engine="openvino")
+    drafted, runtime = answered(
+        library, name, draft="k_forcing:name=own", verifier=verifier, engine="openvino"
+    )
+    assert drafted == own
+    assert runtime.lossless
     assert plain != answered(library, name, draft="off")[0]
     decoded, runtime = answered(library, name, decoding="k_forcing:name=own")
     assert (len(decoded), runtime.lossless) == (30, False)
@@ -228,7 +234,7 @@ def refuse(library: Library, name: str, folder: Path) -> None:
     with pytest.raises(BadValue, match="trained for 2 tokens a pass"):
         answered(library, name, draft="k_forcing:name=own,k=4")
     with pytest.raises(BadValue, match="needs an engine with `hints`"):
-        Runtime.load(name, Choice(engine="openvino", draft="k_forcing:name=own"), library, Silent())
+        Runtime.load(name, Choice(engine="llamacpp", draft="k_forcing:name=own"), library, Silent())
 
 
 def interrupted(*arguments: Any) -> None:
@@ -251,9 +257,10 @@ def test_the_command_trains_and_shows(library: Library, gguf: Path, tmp_path: Pa
     assert "--target" in refused.err
     assert localspec.run("import", folder, "--name", "other", "--target", target).code == 0
     assert "tokens a pass are right" in localspec.run("show", "other").out
-    refused = localspec.run("chat", target, "a", "--draft", "k_forcing:name=other")
+    refused = localspec.run("chat", target, "a", "--engine", "llamacpp", "--draft", "k_forcing:name=other")
     assert refused.code == 2
     assert "`--engine torch`" in refused.err
+    assert localspec.run("chat", target, "a", "--draft", "k_forcing:name=other").code == 0
     for wrong, said in (
         (["--kind", "k-forcing", "--k", "3"], "2, 4, 8 or 16 tokens"),
         (["--kind", "k-forcing", "--depth", "2"], "`--depth` does nothing"),

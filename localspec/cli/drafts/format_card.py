@@ -53,7 +53,7 @@ def format_head(name: str, card: Card) -> str:
 
 def format_hints(name: str, card: Card) -> str:
     """Return the card of hints, and what to type next."""
-    hint = f"hint: localspec chat {card['target']} --engine torch --draft k_forcing:name={name}"
+    hint = f"hint: localspec chat {card['target']} --draft k_forcing:name={name}"
     return "\n".join([f"{name}, hints for {card['target']}", *hint_lines(card), hint])
 
 

@@ -67,7 +67,7 @@ def import_model(
     commands = {
         "speech": f"transcribe AUDIO --model {model.name}",
         "head": f"chat {target}  # --draft auto uses it",
-        "k-forcing": f"chat {target} --engine torch --draft k_forcing:name={model.name}",
+        "k-forcing": f"chat {target} --draft k_forcing:name={model.name}",
         "pipo": f"chat {target} --decoding pipo:name={model.name}",
     }
     console.print_text(f"hint: localspec {commands.get(row['kind'], f'chat {model.name}')}")

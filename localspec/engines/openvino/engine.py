@@ -28,6 +28,7 @@ from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.head import HeadFiles, OpenVinoHeadSession
 from localspec.engines.openvino.hearing import Heard, Hearing
+from localspec.engines.openvino.hinted import OpenVinoHintedSession, check_graph
 from localspec.engines.openvino.page_release import read_once
 from localspec.engines.openvino.paired import OpenVinoPairSession, PairFiles, check_graphs
 from localspec.engines.openvino.reader import Part, Reader
@@ -72,13 +73,14 @@ class OpenVino(Engine):
         exit: Annotated[int, Option("layers that may predict by themselves, 0 for none", least=0)] = 0,
         hidden: Annotated[bool, Option("expose the last hidden states")] = False,
         taps: Annotated[str, Option("layers whose hidden states are exposed, such as 2-14-25")] = "",
+        hints: Annotated[str, Option("folder of hints that passes read, such as those of K-Forcing")] = "",
         pairs: Annotated[str, Option("folder of PIPO's weights, which read the text in pairs")] = "",
     ) -> None:
         import openvino as ov
 
         from localspec.formats.graph.paged import first_line
 
-        one_of(exit=exit, hidden=hidden, taps=taps, pairs=pairs)
+        one_of(exit=exit, hidden=hidden, taps=taps, hints=hints, pairs=pairs)
         if exit:
             layer_split.check(model, exit)
         self._taps = layer_split.taps_of(taps) if taps else ()
@@ -86,8 +88,7 @@ class OpenVino(Engine):
         core = ov.Core()
         self.place = place(core, device)
         self.device = self.place.device
-        self._graph = (check_graphs(Path(pairs)) if pairs else model) / "openvino_model.xml"
-        self._pairs: PairFiles | None = None
+        self._graph = self._folder(model, hints, pairs) / "openvino_model.xml"
         self._cache = cache
         self._mapped: list[Any] = []  # what holds the mapped weights, whose pages `packing` releases
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
@@ -104,6 +105,12 @@ class OpenVino(Engine):
         self.hearing = Hearing.of(core, model, self.device, settings, encoder, threads)
         self._head_files = HeadFiles(core, model, self.device, settings) if self.is_head else None
 
+    def _folder(self, model: Path, hints: str, pairs: str) -> Path:
+        """Return the folder of the graph: the model's, or one in which it reads hints or pairs."""
+        self._hints = check_graph(Path(hints), self.device) if hints else None
+        self._pairs: PairFiles | None = None
+        return check_graphs(Path(pairs)) if pairs else self._hints or model
+
     def _compile(
         self, core: Any, settings: dict[str, str], threads: int, exit: int, hidden: bool, pairs: str
     ) -> list[Any]:
@@ -112,7 +119,7 @@ class OpenVino(Engine):
         if pairs:
             self._pairs = PairFiles(core, Path(pairs), self.device, settings | own)
             return [self._pairs.layers]
-        if exit or hidden or self.is_head:
+        if exit or hidden or self.is_head or self._hints:
             self._mapped = list(self._cut(exit))
             return [core.compile_model(part, self.device, settings | own) for part in self._mapped]
         return [self._plain(core, settings, own)]
@@ -134,6 +141,8 @@ class OpenVino(Engine):
             return OpenVinoHeadSession(self, self.parts[0], self._head_files)
         if self._pairs is not None:
             return OpenVinoPairSession(self, self._pairs, self.vocab)
+        if self._hints is not None:
+            return OpenVinoHintedSession(self, self.parts[0], self._hints)
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
         if len(self.parts[0].outputs) > 1 and not self._taps:
@@ -153,9 +162,12 @@ class OpenVino(Engine):
         return kinds[not self.place.on_card](self, self.parts[0], reader)
 
     def shared_passes(self, texts: int) -> SharedPasses | None:
-        """Return sessions of texts in one KV cache; None with `exit`, `hidden` or `pairs`, and for a head."""
+        """Return sessions of texts in one KV cache.
+
+        None with `exit`, `hidden`, `hints` or `pairs`, and for a head.
+        """
         plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 + bool(self._taps)
-        plain = plain and self.hearing is None and not self.is_head
+        plain = plain and self.hearing is None and not (self.is_head or self._hints)
         return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts, steady=2)) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
@@ -175,6 +187,8 @@ class OpenVino(Engine):
 
         if self.is_head:
             return [read_head(self._graph)]
+        if self._hints:
+            return [read_paged(self._graph, trees=True)]
         if not layer:
             return [read_paged(self._graph, hidden=True)]
         return layer_split.split(read_all_rows(self._graph), layer)

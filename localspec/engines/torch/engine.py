@@ -44,9 +44,9 @@ class Torch(TorchModel, Engine):
 
     A GGUF file runs with the values that its tensors stand for, without their compression. `auto` takes CUDA,
     else Gaudi, else Apple's GPU, else the CPU, and computes in float32 on a CPU, in bfloat16 or float16
-    elsewhere. On CUDA, with compressed weights and with `decoder=own` the families that become OpenVINO graphs
-    run in a decoder of our own, whose passes over a few tokens a card records. Gaudi has passes of a few fixed
-    shapes, not run on hardware.
+    elsewhere. On CUDA, with compressed weights and with `decoder=own` the families that become OpenVINO
+    graphs run in a decoder of our own, whose passes over a few tokens a card records. Gaudi has passes of a
+    few fixed shapes, not run on hardware.
     """
 
     forms = ("safetensors", "gguf")

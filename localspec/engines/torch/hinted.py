@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.core.contracts import HintedSession
-from localspec.core.sessions import Tree
+from localspec.core.sessions import Tree, chains
 from localspec.core.types import Logits, Tokens
 from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.sessions import GrowingSession
@@ -77,7 +77,7 @@ class TorchHintedSession(GrowingSession, HintedSession):
         count, first = self.k - 1, len(tokens)
         begins = [extent.length + first - rows + row + 1 for row in range(rows)]  # the next token of each row
         drawn = [[noise(position) for position in range(at, at + count)] for at in begins]
-        tree = Tree(extent.length, first, self._parents(first, rows))
+        tree = Tree(extent.length, first, chains(first, rows, count))
         with (
             torch.inference_mode(),
             memory_errors(engine.place, f"a text of {extent.length + tree.size} tokens"),
@@ -93,15 +93,6 @@ class TorchHintedSession(GrowingSession, HintedSession):
         extent.length += first
         self._hinted = found[rows:].reshape(rows, count, -1)
         return found[:rows]
-
-    def _parents(self, first: int, rows: int) -> list[int]:
-        """Return the rows of a pass that its hints follow: those of its text, or the hints before them."""
-        count = self.k - 1
-        return [
-            first - rows + row if not place else first + row * count + place - 1
-            for row in range(rows)
-            for place in range(count)
-        ]
 
     def _none(self) -> Logits:
         return np.empty((0, 0, self._engine.vocab), np.float32)

@@ -58,16 +58,22 @@ def import_weights(
     `plain` all weights are dequantized to float16, for a later quantization.
     Raises UnsupportedModel, BrokenModel and, if the disk is full, OSError.
     """
-    if isinstance(source, GgufFile):
-        shape, precision = architecture.of_gguf(source), source.precision
-        if offsets is None:
-            offsets = shape.layers * 12 * shape.width**2 > SHARE * psutil.virtual_memory().total
-        weights: Weights = GgufWeights(source, offsets=offsets, plain=plain)
-    else:
-        shape, precision = architecture.of_folder(source), "INT8"
-        weights = FolderWeights(source, plain=plain)
+    shape, weights = tensors_of(source, offsets, plain=plain)
+    precision = source.precision if isinstance(source, GgufFile) else "INT8"
     _write(shape, weights, into, progress, source.path)
     return {"precision": "FP16" if plain else precision, "context": shape.context}
+
+
+def tensors_of(
+    source: GgufFile | SafetensorsFolder, offsets: bool | None = None, *, plain: bool = False
+) -> tuple[Architecture, Weights]:
+    """Return the shape of a model and its tensors as `import_weights` writes them; raises as it does."""
+    if not isinstance(source, GgufFile):
+        return architecture.of_folder(source), FolderWeights(source, plain=plain)
+    shape = architecture.of_gguf(source)
+    if offsets is None:
+        offsets = shape.layers * 12 * shape.width**2 > SHARE * psutil.virtual_memory().total
+    return shape, GgufWeights(source, offsets=offsets, plain=plain)
 
 
 def import_plain(path: Path, into: Path, progress: Steps) -> dict[str, Any]:

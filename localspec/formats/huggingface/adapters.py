@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from localspec.errors import UnsupportedModel
+from localspec.formats.graph.weights import hf_name
 from localspec.formats.huggingface.products import product
 
 Tensor = Any  # torch.Tensor
@@ -93,6 +94,18 @@ def linear_layers(model: Any) -> dict[str, Any]:
     if not found:
         raise UnsupportedModel("The layers of this model have no linear maps", "Train a head of another kind")
     return {f"{LAYERS}{name}": module for name, module in found.items()}
+
+
+def adapter_of(tensors: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """Return the matrices down [rank, columns] and up [rows, rank] for one that the graph's builder names.
+
+    Raises UnsupportedModel for a matrix that has no adapter of its own, such as a part of a joined one.
+    """
+    own = hf_name(f"{name}.weight").removeprefix("model.").removesuffix(".weight")
+    down, up = (tensors.get(f"{own}{part}") for part in (DOWN, UP))
+    if down is None or up is None:
+        raise UnsupportedModel(f"`{own}` has no adapter of its own", "Run it with `--engine torch`")
+    return down, up
 
 
 def first_adapters(model: Any, rank: int, generator: Any) -> dict[str, Tensor]:

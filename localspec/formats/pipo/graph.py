@@ -9,25 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import UnsupportedModel
-from localspec.formats.gguf.file import GgufFile
 from localspec.formats.gguf.quants import Affine
-from localspec.formats.graph import architecture
 from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.builder import Graph, rows_of
-from localspec.formats.graph.ir import save
+from localspec.formats.graph.ir import save, tensors_of
 from localspec.formats.graph.linear import Linear, Node
-from localspec.formats.graph.weights import (
-    FolderWeights,
-    GgufWeights,
-    Weights,
-    eight_bits,
-    hf_name,
-    sixteen_bits,
-)
+from localspec.formats.graph.weights import Weights, eight_bits, sixteen_bits
 from localspec.formats.heads.graph import HeadGraph
 from localspec.formats.heads.layout import Head
-from localspec.formats.huggingface.adapters import DOWN, UP
+from localspec.formats.huggingface.adapters import adapter_of
 from localspec.formats.model_file import open_weights
 from localspec.formats.pipo.layout import HEAD, LM_HEAD, StoredPairs
 
@@ -61,10 +51,7 @@ class PairWeights:
         """Return a matrix; raises UnsupportedModel for one of a layer that has no adapter."""
         if not name.startswith("blk."):
             return self._target.matrix(name)
-        adapter = hf_name(f"{name}.weight").removeprefix("model.").removesuffix(".weight")
-        up, down = (self._pairs.tensors.get(f"{adapter}{part}") for part in (UP, DOWN))
-        if up is None or down is None:
-            raise UnsupportedModel(f"PIPO has no adapter for `{adapter}` of this model", None)
+        down, up = adapter_of(self._pairs.tensors, name)
         return self.converted(rows_of(self._shape, self._target, name)[0].values() + up @ down)
 
     def table(self, name: str) -> Affine:
@@ -124,12 +111,7 @@ def write(
 
     Raises UnsupportedModel for a target that becomes no graph, BrokenModel for damaged files.
     """
-    source = open_weights(target)
-    if isinstance(source, GgufFile):
-        shape = architecture.of_gguf(source)
-        own: Weights = GgufWeights(source, offsets=False, plain=plain)
-    else:
-        shape, own = architecture.of_folder(source), FolderWeights(source, plain=plain)
+    shape, own = tensors_of(open_weights(target), offsets=False, plain=plain)
     weights = PairWeights(shape, own, pairs, plain=plain)
     save(PairGraph(shape, weights, pairs).model(on_layer), into, GRAPH)
     table = own.table("token_embd")

@@ -77,27 +77,31 @@ def add(library: Library, folder: Path, name: str, target: StoredModel, progress
 def write(stored: Stored, target: StoredModel, reference: str, into: Path, progress: Progress) -> None:
     """Write an addon for `target`, which `reference` names, and the target's tokenizer into a folder.
 
-    Weights of PIPO get graphs if the target has one, and the weights that it was made of.
+    It gets a graph if the target has one, and the weights that it was made of.
     """
     about = {"target": reference, "tokenizer": target.manifest.digests.get(TOKENIZER), **stored.about}
     if isinstance(stored, k_forcing.StoredHints):
         k_forcing.write(replace(stored, about=about), into)
     else:
         pipo.write(replace(stored, about=about), into)
-        _write_graphs(stored, target, into, progress)
+    _write_graphs(stored, target, into, progress)
     shutil.copyfile(target.folder / TOKENIZER, into / TOKENIZER)
 
 
-def _write_graphs(pairs: pipo.StoredPairs, target: StoredModel, into: Path, progress: Progress) -> None:
-    """Write the graphs of PIPO, or say why there are none."""
-    from localspec.formats.pipo import graph
+def _write_graphs(stored: Stored, target: StoredModel, into: Path, progress: Progress) -> None:
+    """Write the graphs of an addon, or say why there are none."""
+    from localspec.formats.k_forcing import graph as hint_graph
+    from localspec.formats.pipo import graph as pair_graph
 
     weights = target.files_in("gguf") or target.files_in("safetensors")
     if not target.files_in("openvino") or weights is None:
         return
     try:
-        with progress.step("Writing the graphs of PIPO", pairs.shape.layers, "layer"):
-            graph.write(pairs, weights, into, progress.advance)
+        with progress.step("Writing the OpenVINO graph", stored.shape.layers, "layer"):
+            if isinstance(stored, k_forcing.StoredHints):
+                hint_graph.write(stored, weights, into, progress.advance)
+            else:
+                pair_graph.write(stored, weights, into, progress.advance)
     except UnsupportedModel as error:
         progress.say(f"They run with `--engine torch` alone: {error}")
 
