@@ -10,10 +10,11 @@ from localspec import devices, plugins
 from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.graph.architecture import gguf_refusal
 from localspec.library import Library, Progress, StoredModel
+from localspec.library.catalogue import PIPO
 from localspec.library.importing import refusals
 from localspec.plugins import Spec
 from localspec.runtime import diffusion
-from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, serving
+from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, having, serving
 from localspec.runtime.drafts import DIFFUSION, DraftPlan, addons_for, draft_cost, find_draft, model_named
 from localspec.runtime.engine_race import race
 from localspec.runtime.loading import LoadSpec
@@ -221,7 +222,10 @@ def _serves(engine: Spec, choice: Choice, library: Library) -> bool:
         if choice.decoding != STANDARD:
             serving(decoding_spec(choice.decoding), engine)
         if choice.draft.partition(":")[0] in plugins.names("drafters"):
-            serving(plugins.parse("drafters", choice.draft), engine)
+            drafter = plugins.parse("drafters", choice.draft)
+            serving(drafter, engine)
+            if PIPO in drafter.part.made_by.kinds:  # it runs on the target's engine too
+                having(engine, drafter, pairs="")
     except BadValue:
         return False
     name = model_named(choice.draft)

@@ -16,6 +16,7 @@ from localspec.build import heads as build_module
 from localspec.core.sampler import Sampling
 from localspec.core.types import PAD
 from localspec.drafting.build_step import TargetText
+from localspec.engines.openvino.engine import OpenVino
 from localspec.errors import BadValue, UnknownName, UnsupportedModel
 from localspec.formats.huggingface import loading
 from localspec.formats.pipo.torch_pairs import TorchPairs
@@ -224,7 +225,10 @@ def test_it_is_trained_added_and_used(library: Library, gguf: Path) -> None:
         assert drafted == plain
         assert runtime.lossless
     plain, _ = answered(library, name, draft="off", engine="openvino")
-    assert plain == answered(library, name, draft=f"pipo:name={name}-pipo", engine="openvino")[0]
+    for draft, engine in ((f"{name}-pipo", "openvino"), (str(built.folder), "auto")):
+        drafted, runtime = answered(library, name, draft=f"pipo:name={draft}", engine=engine)
+        assert isinstance(runtime.engine, OpenVino)
+        assert drafted == plain
     for decoding in ("pipo", f"pipo:name={built.folder},least=0.5"):
         for engine in ("openvino", "torch:device=cpu"):
             decoded, runtime = answered(library, name, decoding=decoding, engine=engine)
