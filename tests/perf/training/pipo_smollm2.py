@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 from heal import TEXTS, HealingContext, read, write
@@ -52,6 +53,7 @@ def main() -> None:
     held_out = context.target_texts()
     with torch_devices.memory_errors(place, f"training PIPO for {asked.target.name}"):
         found = train_pairs(asked.target, model, texts, held_out, plan, asked.work, context)
+    shutil.rmtree(asked.work / "pipo", ignore_errors=True)  # of an earlier call
     with atomic.folder(asked.work / "pipo") as into:
         layout.write(found, into)
     print(json.dumps(found.about))
