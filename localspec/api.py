@@ -162,6 +162,7 @@ def load(
     verifier: str = "exact",
     decoding: str = "standard",
     sampler: str | None = None,
+    vision_tokens: str = "",
     engine: str = "auto",
     device: str | None = None,
     threads: int | None = None,
@@ -173,7 +174,11 @@ def load(
     The other options are those of `localspec chat`. Raises LocalspecError, the base of all errors of
     localspec, with a `hint`.
     """
-    choice = Choice(engine, draft, draft_length, verifier, device, threads, decoding, sampler=sampler)
+    choice = Choice(
+        *(engine, draft, draft_length, verifier, device, threads, decoding),
+        sampler=sampler,
+        vision_tokens=vision_tokens,
+    )
     return load_choice(name, choice, Library(), LogProgress(), int(prompt_cache_gb * GIGABYTE))
 
 

@@ -14,8 +14,10 @@ from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, EmptyPrompt, ModelError, PromptError
 from localspec.output.reasoning import OPENS, ReasoningParser, split
 from localspec.output.visible import visible
+from localspec.pictures.messages import IMAGES
 from localspec.runtime.answer import Answer, AnswerStream
 from localspec.runtime.generation import Runtime
+from localspec.runtime.pictures import with_pictures
 
 if TYPE_CHECKING:
     from localspec.core.types import Step
@@ -123,15 +125,17 @@ class Chat:
         """Return whether the chat template can switch thinking on and off."""
         return self._template is not None and THINKING in self._template.source
 
-    def ask(self, text: str) -> Reply:
+    def ask(self, text: str, images: Sequence[str] = ()) -> Reply:
         """Return the answer to `text` and the steps that fill it; an interrupted turn is kept, too.
 
-        Raises EmptyPrompt, and ContextFull if the conversation leaves no room; the turn is then not kept.
+        `images` are pictures in base64 that the text is about. Raises EmptyPrompt, PromptError for a picture
+        that cannot be seen, and ContextFull if the conversation leaves no room; the turn is then not kept.
         """
         if not text.strip():
             raise EmptyPrompt
         held = self.messages
-        self.messages = [*held, *self._unanswered(held), {"role": "user", "content": text}]
+        asked: Message = {"role": "user", "content": text} | ({IMAGES: list(images)} if images else {})
+        self.messages = [*held, *self._unanswered(held), asked]
         try:
             return self.reply()
         except BaseException:
@@ -288,8 +292,9 @@ class Chat:
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt for the next answer."""
         if self._template is None:
-            return self.runtime.encode("".join(str(message["content"]) for message in messages), raw=True)
-        return self.runtime.model.encode_chat(messages, render=partial(self._template.render, **self._told()))
+            tokens = self.runtime.encode("".join(str(message["content"]) for message in messages), raw=True)
+            return with_pictures(self.runtime.target.session, self.runtime.model.name, tokens, messages)
+        return self.runtime.encode_chat(messages, render=partial(self._template.render, **self._told()))
 
     def _told(self) -> dict[str, Any]:
         return {} if self._thinking is None else {THINKING: self._thinking}
@@ -315,13 +320,13 @@ class Chat:
             messages.append(self.message(answer.text, answer.marks))
             answer.reasoning, answer.text = self._split(answer.text, answer.marks)
 
-    def send(self, text: str) -> Answer:
-        """Return the complete answer to `text`; raises what `ask` raises."""
-        return self.stream(text).finish()
+    def send(self, text: str, images: Sequence[str] = ()) -> Answer:
+        """Return the complete answer to `text` and its pictures; raises what `ask` raises."""
+        return self.stream(text, images).finish()
 
-    def stream(self, text: str) -> AnswerStream:
-        """Return the answer to `text` as a stream of text; raises what `ask` raises."""
-        return AnswerStream(*self.ask(text), self.splitter())
+    def stream(self, text: str, images: Sequence[str] = ()) -> AnswerStream:
+        """Return the answer to `text` and its pictures as a stream of text; raises what `ask` raises."""
+        return AnswerStream(*self.ask(text, images), self.splitter())
 
     def stream_reply(self) -> AnswerStream:
         """Return the answer to the present messages as a stream of text; raises what `reply` raises."""

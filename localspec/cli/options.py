@@ -73,6 +73,10 @@ Sampler = Annotated[
         show_default="low_confidence",
     ),
 ]
+VisionTokens = Annotated[
+    str,
+    typer.Option(help="Fewer of a picture, as keep=64: another text.", metavar="SPEC", show_default=False),
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of the sampling.", metavar="N", show_default="random")]
 Suites = Annotated[
     list[str] | None,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from localspec.core.blocks.types import Block, BlockPass
 from localspec.core.stats import Emitted
-from localspec.core.types import Branch, Candidate, Company, Guess, Logits, Step, Tokens, Verdict
+from localspec.core.types import Branch, Candidate, Company, Guess, Logits, Picture, Step, Tokens, Verdict
 
 if TYPE_CHECKING:
     from localspec.core.sampler import Sampler
@@ -195,6 +195,28 @@ class SpeechSession(Session):
         """Return where each token looked, [heads, tokens, frames]: cross-attention of (layer, head) pairs.
 
         `tokens` are a whole text about what was heard; the session's own text stays as it is.
+        """
+
+
+class PictureSession(Session):
+    """A session whose text has pictures among its tokens. An optional extra, asked for by type.
+
+    A picture takes the place of as many tokens `picture_token` as `tokens_of` says.
+    """
+
+    picture_token: int
+
+    @abstractmethod
+    def tokens_of(self, picture: Picture) -> int:
+        """Return how many tokens stand for a picture; raises PromptError for one that cannot be seen."""
+
+    @abstractmethod
+    def see(self, pictures: Sequence[Picture], prompt: Tokens) -> int:
+        """Let the picture tokens of the text stand for `pictures`, one after the other.
+
+        `prompt` is the text that is going to be answered: its last token may decide which parts of the
+        pictures are read. Returns the number of tokens kept: those before the first picture that is another
+        one than before.
         """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.core.contracts import ExportableSession, Session, TreeSession
-from localspec.core.types import Branch, Logits, Tokens, shared_prefix
+from localspec.core.contracts import ExportableSession, PictureSession, Session, TreeSession
+from localspec.core.types import Branch, Logits, Picture, Tokens, shared_prefix
 
 
 class Cursor:
@@ -42,6 +42,17 @@ class Cursor:
             self._forward(tokens[at : at + size], 0)
             at += size
         return self._forward(tokens[at:], rows, branches)
+
+    def see(self, pictures: Sequence[Picture], prompt: Tokens) -> None:
+        """Let picture tokens of the texts to come stand for `pictures`; the session must be one that sees.
+
+        The session then holds what is before the first picture that changed.
+        """
+        assert isinstance(self.session, PictureSession)
+        held = self._claim_nothing()
+        kept = self.session.see(pictures, prompt)
+        del held[kept:]
+        self._claim(held)
 
     @property
     def branches(self) -> int:

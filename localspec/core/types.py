@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,28 @@ class DeviceRow:
     best: int
     highest: np.float32
     weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An upright picture as `pixels` [height, width, 3] in RGB; `digest` is that of its file."""
+
+    pixels: NDArray[np.uint8]
+    digest: str
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Its width and height in pixels."""
+        height, width, _ = self.pixels.shape
+        return width, height
+
+
+class Prompt(list[int]):
+    """The tokens of a prompt, and the pictures that its picture tokens stand for."""
+
+    def __init__(self, tokens: Iterable[int], pictures: Sequence[Picture] = ()) -> None:
+        super().__init__(tokens)
+        self.pictures = tuple(pictures)
 
 
 class Distribution(NamedTuple):

@@ -17,7 +17,9 @@ from localspec.formats.tokenizer.conversation import ConversationEncoder, Messag
 from localspec.formats.tokenizer.folder import FolderTokenizer, ends_of, open_folder
 from localspec.formats.tokenizer.infill import InfillMarks
 from localspec.formats.values import MAX_LAYERS, MAX_TOKENS, Values, flag, number, whole
+from localspec.formats.vision.config import sees
 from localspec.library.manifest import Manifest
+from localspec.pictures.messages import counted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,6 +64,11 @@ class StoredModel:
     def is_diffusion(self) -> bool:
         """Return whether it is a diffusion language model, which fills in blocks of masks."""
         return is_diffusion(self.manifest.architecture)
+
+    @property
+    def sees(self) -> bool:
+        """Return whether it has eyes: its messages may have pictures."""
+        return sees(self.manifest.architecture)
 
     def files_in(self, format: str) -> Path | None:
         """Return its files in one of FORMATS, None if it has none in that format."""
@@ -127,7 +134,8 @@ class StoredModel:
         if "default" not in sources:
             return None
         special = self._opened.special
-        return ChatTemplate(sources["default"], special=special, with_tools=sources.get("tool_use"))
+        with_tools = sources.get("tool_use")
+        return ChatTemplate(sources["default"], special=special, with_tools=with_tools, in_parts=self.sees)
 
     def encode_chat(
         self, messages: Messages, tools: Tools | None = None, render: Render | None = None
@@ -137,6 +145,7 @@ class StoredModel:
         `render` replaces the chat template's own rendering. The text of special tokens in messages and tools
         stays text. Raises PromptError for half a character, a lone surrogate.
         """
+        messages = counted(messages)
         _check_characters(messages, tools)
         template = self.template()
         if template is None:

@@ -8,6 +8,7 @@ from typing import Any
 from localspec import plugins
 from localspec.drafting.tiers import EXIT
 from localspec.errors import BadValue, UnknownName
+from localspec.pictures import schedule
 from localspec.plugins import Spec
 
 AUTO, OFF, OFF_PART, HYBRID = "auto", "off", "none", "hybrid"
@@ -20,6 +21,7 @@ class Choice:
 
     The engine `auto` is the one that suits the machine and the model. A `decoding` other than `standard`
     writes a text of its own. A `sampler` fills in the blocks of a diffusion model, None is its default.
+    `vision_tokens` says how many of a picture's tokens run in which layers; by default all do.
     `tuned` allows a setting that `localspec tune` found to replace this one.
     """
 
@@ -32,6 +34,7 @@ class Choice:
     decoding: str = STANDARD
     tuned: bool = False
     sampler: str | None = None
+    vision_tokens: str = ""
 
     def or_tuned(self) -> Choice:
         """Return the choice, which a tuned setting may replace if it is the default in everything."""
@@ -40,6 +43,7 @@ class Choice:
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong part or option, before anything is loaded."""
         engine = None if self.engine == AUTO else engine_spec(self.engine, self.device, self.threads)
+        schedule.parse(self.vision_tokens)
         plugins.parse("draft_length", self.draft_length)
         plugins.parse("verifiers", self.verifier)
         if self.sampler is not None:

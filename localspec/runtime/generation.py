@@ -13,20 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from localspec import plugins
 from localspec.core.blocks.decode import decode_blocks
-from localspec.core.contracts import DraftModel, ExpectingDrafter, LossyVerifier, Verifier
+from localspec.core.contracts import (
+    DraftModel,
+    ExpectingDrafter,
+    LossyVerifier,
+    PictureSession,
+    Verifier,
+)
 from localspec.core.cursor import Cursor
 from localspec.core.decode import decode, run_decoding
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.stop import OutputProcessor
 from localspec.core.text import TextStream
-from localspec.core.types import shared_prefix
+from localspec.core.types import Prompt, shared_prefix
 from localspec.drafting.tiers import FULL
 from localspec.errors import BadValue, ContextFull, EmptyPrompt, UnsupportedModel
 from localspec.library import compiled_folder
 from localspec.output.grammar import Grammar, grammar_tokenizer
 from localspec.output.reasoning import ThoughtMarks
 from localspec.output.repetition import Repetition
-from localspec.runtime import diffusion
+from localspec.runtime import diffusion, pictures
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF, OFF_PART, Choice
 from localspec.runtime.loading import LoadSpec, check_memory
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from localspec.core.blocks.parts import BlockSampler
     from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Engine
     from localspec.core.types import Step, Tokens
+    from localspec.formats.tokenizer.conversation import Messages, Render, Tools
     from localspec.formats.tokenizer.token_bytes import Translation
     from localspec.library import Library, Progress
     from localspec.plugins import Spec
@@ -142,7 +149,7 @@ class Runtime:
         self.target = Cursor(session)
         self.decoding = self._make_decoding(resolution)
         self._off_reason = resolution.off_reason
-        self._new_drafter = self._drafter_factory(loaded.translation, texts)
+        self._make_drafter = self._drafter_factory(loaded.translation, texts)
         self.drafter: Drafter = self._new_drafter()
         policy = plugins.parse("draft_length", NOTHING) if self._off_reason else resolution.draft_length
         self.draft_length: DraftLengthPolicy = policy.make()
@@ -216,6 +223,9 @@ class Runtime:
         own = replace(spec, options=divided(spec, texts))
         return partial(own.make, self.target, *models)
 
+    def _new_drafter(self) -> Drafter:
+        return pictures.drafting(self._make_drafter(), self.target.session)
+
     def _follow(self) -> None:
         """Tell a lossy verifier, or the loop of a diffusion model, whose guesses they verify."""
         length = self.resolution.draft_length
@@ -241,7 +251,12 @@ class Runtime:
         """Return whether the text is the model's own, or follows its own distribution."""
         if self.sampler_spec and not diffusion.is_exact(self.sampler_spec, self.draft_spec):
             return False
-        return self.decoding is None and self.verifier.lossless
+        return self.decoding is None and self.verifier.lossless and not self.vision_tokens
+
+    @property
+    def vision_tokens(self) -> str:
+        """How many of a picture's tokens run in which layers, empty if all do."""
+        return str(self.resolution.target.spec.options.get("vision_tokens", ""))
 
     @property
     def tolerance(self) -> float:
@@ -284,6 +299,20 @@ class Runtime:
     def question(self, text: str) -> list[int]:
         """Return the tokens of a conversation's first turn; the bare text without a chat template."""
         return self.model.encode_chat([{"role": "user", "content": text}])
+
+    def encode_chat(
+        self, messages: Messages, tools: Tools | None = None, render: Render | None = None
+    ) -> Prompt:
+        """Return the prompt for the next reply with the pictures of its messages.
+
+        Raises the errors of `StoredModel.encode_chat`, and PromptError for a picture that cannot be seen.
+        """
+        tokens = self.model.encode_chat(messages, tools, render)
+        return pictures.with_pictures(self.target.session, self.model.name, tokens, messages)
+
+    def tokens_of(self, image: str) -> int:
+        """Return how many tokens stand for a picture in base64; raises PromptError if it cannot be seen."""
+        return pictures.tokens_of(self.target.session, self.model.name, image)
 
     def _is_number(self, token: int) -> bool:
         """Return whether a token is part of a number."""
@@ -386,7 +415,7 @@ class Runtime:
             max_new_tokens=limit,
         )
 
-    def _checked(self, prompt: Tokens) -> list[int]:
+    def _checked(self, prompt: Tokens) -> Prompt:
         """Return a prompt that the model can read; raises the errors of `answer`."""
         if not prompt:
             raise EmptyPrompt
@@ -397,7 +426,7 @@ class Runtime:
             )
         if len(prompt) >= self.engine.context:
             raise ContextFull(len(prompt), self.engine.context)
-        return list(prompt)
+        return prompt if isinstance(prompt, Prompt) else Prompt(prompt)
 
     def _constraint(self, grammar: str) -> Grammar:
         if self.decoding_spec:
@@ -415,7 +444,7 @@ class Runtime:
     def _steps(
         self,
         answer: Answer,
-        prompt: list[int],
+        prompt: Prompt,
         policy: DraftLengthPolicy,
         decoded: Generator[Step, None, None],
         cancelled: Callable[[], bool],
@@ -452,9 +481,11 @@ class Runtime:
                 probes.add(self._policy_key, **learned)
             self.prompt_cache.keep(self.target, chunk_seconds)
 
-    def _read_prompt(self, answer: Answer, prompt: list[int], cancelled: Callable[[], bool]) -> float:
+    def _read_prompt(self, answer: Answer, prompt: Prompt, cancelled: Callable[[], bool]) -> float:
         """Read all but the last token of the prompt, until cancelled; return the seconds of a chunk."""
         started, chunk = perf_counter(), self.target.chunk
+        if isinstance(self.target.session, PictureSession):
+            self.target.see(prompt.pictures, prompt)
         answer.cached_prompt_tokens = self.prompt_cache.restore(self.target, prompt[:-1])
         restored = perf_counter()
         held = shared_prefix(self.target.tokens, prompt)

@@ -13,7 +13,7 @@ from localspec.library import Library, Progress, StoredModel
 from localspec.library.catalogue import PIPO
 from localspec.library.importing import refusals
 from localspec.plugins import Spec
-from localspec.runtime import diffusion
+from localspec.runtime import diffusion, pictures
 from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, having, serving
 from localspec.runtime.drafts import DIFFUSION, DraftPlan, addons_for, draft_cost, find_draft, model_named
 from localspec.runtime.engine_race import race
@@ -57,17 +57,25 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
         _warn(verifier, progress)
     engine, reason, model = find_engine(name, choice, library, progress, model)
     diffusion.check_choice(choice, model)
+    pictures.check_choice(choice, model)
     sampler = diffusion.sampler_for(choice, model)
     draft = find_draft(choice, model, engine, library, progress)
     diffusion.check_draft(draft, model)
     off = "it was switched off" if choice.draft == OFF else diffusion.off_reason(choice, model)
     if sampler and (changed := diffusion.warning(sampler, draft.spec)):
         progress.say(changed)
+    if choice.vision_tokens:
+        progress.say(
+            f"`--vision-tokens {choice.vision_tokens}` writes another text than the full model: most of a "
+            "picture's tokens sit out layers"
+        )
     if decoding:
         off = off or f"{decoding.part.made_by.title} writes a text of its own"
         draft = draft._replace(needs=addons_for(decoding, model, library))
     return Resolution(
-        target=LoadSpec(serving(decoding or draft.spec, engine, **draft.needs), model),
+        target=LoadSpec(
+            pictures.seeing(serving(decoding or draft.spec, engine, **draft.needs), choice), model
+        ),
         engine_reason=reason,
         draft=draft,
         draft_length=plugins.parse("draft_length", choice.draft_length),
@@ -142,6 +150,9 @@ def find_engine(
     if model.is_diffusion:
         own = engine_spec(DIFFUSION, choice.device and choice.device.lower(), choice.threads)
         return own, "it is a diffusion language model", model
+    if model.sees:
+        own = engine_spec(pictures.ENGINE, choice.device and choice.device.lower(), choice.threads)
+        return own, "it is a model with eyes", model
     if chosen.engine == "torch" and choice.device is None:
         chosen, model = _on_torch(chosen, name, model, library, progress)
     default = plugins.part("engines", chosen.engine).settings["device"].default

@@ -256,9 +256,9 @@ def prompt_of(runtime: Runtime, request: Request) -> list[int]:
         return runtime.encode(request.text, raw=True)
     template = runtime.model.template()
     if tool_format is None or template is None:
-        return runtime.model.encode_chat(request.messages)
+        return runtime.encode_chat(request.messages)
     render = partial(tool_format.render, template.render)
-    return runtime.model.encode_chat(request.messages, request.tools, render)
+    return runtime.encode_chat(request.messages, request.tools, render)
 
 
 def _tool_format(runtime: Runtime, request: Request) -> ToolFormat | None:

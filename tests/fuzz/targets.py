@@ -16,7 +16,8 @@ from unittest.mock import patch
 
 import tiny_whisper
 from diffusion import tiny_diffusion
-from fuzz import answers, inputs, torch_pickle
+from fuzz import answers, inputs, seeing, torch_pickle
+from random_models import tiny_vision
 
 Read = Callable[[Path, bytes], object]  # writes the input into a folder, and reads it
 
@@ -579,6 +580,9 @@ TARGETS: dict[str, Target] = {
     "speech-tokenizer": Target(read_speech_tokenizer, texts(tiny_whisper.tokenizer(2000, broken=True))),
     "torch": Target(read_torch, lambda folder: [torch_pickle.checkpoint(torch_pickle.SMALL)], binary=True),
     "audio": Target(read_audio, sounds, binary=True),
+    "picture": Target(seeing.read_picture, seeing.files, binary=True),
+    "pixels": Target(seeing.read_pixels, texts(tiny_vision.LLAVA_PIXELS, tiny_vision.QWEN_PIXELS)),
+    "seeing": Target(seeing.read_shape, texts(seeing.LLAVA, seeing.QWEN)),
     "listing": Target(read_listing, texts(inputs.LISTING)),
     "answer": Target(read_answer, listings, binary=True),
     "file-answer": Target(read_file_answer, files, binary=True),

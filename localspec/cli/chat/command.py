@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from localspec.cli.talk.terminal.keyboard import Keyboard
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
+    from localspec.cli.talk.attach import File
     from localspec.runtime.generation import Runtime
 
 HELP = """Answer a prompt, or hold a conversation.
@@ -33,7 +35,9 @@ EPILOG = """Examples:
 
   cat app.py | localspec chat qwen2.5-coder-1.5b "Explain this" --stats
 
-  localspec chat ./model.gguf "..." --draft ngram:longest=4 --json"""
+  localspec chat ./model.gguf "..." --draft ngram:longest=4 --json
+
+  localspec chat ./llava-1.5-7b-hf "What is in this picture?" --image scene.png"""
 
 
 @options.panels(PANELS)
@@ -62,7 +66,7 @@ def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
 
     constraint = given.constraint()
     choice = given.parts(constraint)
-    files = list(map(attach.read_file, given.file or ()))
+    files = [*map(attach.read_any, given.file or ()), *map(attach.read_picture, given.image or ())]
     library = Library()
     sessions = Sessions(library.home / "sessions.db")
     name, saved_model, messages = sessions.found(given.session, latest=given.continue_latest)
@@ -85,7 +89,7 @@ def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
         return
     conversation.max_tokens = given.max_tokens or ONE_ANSWER
     try:
-        answer_once(conversation, attach.together(text, files), stats=given.stats, as_json=given.as_json)
+        answer_once(conversation, text, files, stats=given.stats, as_json=given.as_json)
     finally:
         if name and conversation.turns:
             save(sessions, name, model, conversation)
@@ -112,11 +116,12 @@ def make_chat(runtime: Runtime, given: ChatOptions, constraint: str | None) -> C
     return conversation
 
 
-def answer_once(conversation: Chat, text: str, *, stats: bool, as_json: bool) -> None:
-    """Print one answer."""
+def answer_once(conversation: Chat, text: str, files: Sequence[File], *, stats: bool, as_json: bool) -> None:
+    """Print one answer to a text and its files."""
+    from localspec.cli.talk import attach
     from localspec.cli.talk.screen import prompt_progress, stream, writer
 
-    answer, steps = conversation.ask(text)
+    answer, steps = conversation.ask(attach.together(text, files), attach.images(files))
     if as_json:
         with closing(steps):
             for _ in steps:

@@ -24,10 +24,21 @@ SAMPLING = (
 
 PANELS = {
     options.MODEL: ("system", "raw", "think"),
-    options.ANSWER: (*("max_tokens", "no_loop_guard", *SAMPLING, "seed", "stop", "json_schema", "grammar"),),
+    options.ANSWER: (
+        *(
+            "max_tokens",
+            "no_loop_guard",
+            *SAMPLING,
+            "seed",
+            "stop",
+            "json_schema",
+            "grammar",
+            "vision_tokens",
+        ),
+    ),
     options.DRAFT: ("draft", "draft_length", "verifier", "decoding", "sampler"),
     options.MACHINE: ("engine", "device", "threads", "prompt_cache"),
-    "Conversation": ("file", "continue_latest", "session", "list_sessions"),
+    "Conversation": ("file", "image", "continue_latest", "session", "list_sessions"),
     options.OUTPUT: ("stats", "as_json"),
 }
 
@@ -117,6 +128,7 @@ class ChatOptions:
         Path | None,
         typer.Option(help="Constrain to this grammar, Lark or GBNF.", show_default=False, metavar="FILE"),
     ] = None
+    vision_tokens: options.VisionTokens = ""
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
     verifier: options.Verifier = "exact"
@@ -133,6 +145,16 @@ class ChatOptions:
         list[Path] | None,
         typer.Option(
             "--file", "-f", help="Attach a text file; may be repeated.", metavar="FILE", show_default=False
+        ),
+    ] = None
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--image",
+            "-i",
+            help="Show the model a picture; may be repeated.",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None
     continue_latest: Annotated[
@@ -171,6 +193,7 @@ class ChatOptions:
             "MODEL": self.model,
             "PROMPT": self.prompt,
             "--file": self.file,
+            "--image": self.image,
             "--session": self.session,
             "--continue": self.continue_latest,
         }
@@ -227,6 +250,7 @@ class ChatOptions:
             self.threads,
             self.decoding,
             sampler=self.sampler,
+            vision_tokens=self.vision_tokens,
         )
         choice.check()
         if choice.decoding != STANDARD:

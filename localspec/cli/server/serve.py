@@ -33,6 +33,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PROMPT_CACHE = 2 * 10**9  # bytes on disk
 PANELS = {
     "Server": ("host", "port", "api_key", "keep_alive", "parallel", "queue", "log"),
+    options.ANSWER: ("vision_tokens",),
     options.DRAFT: ("draft", "draft_length"),
     options.MACHINE: ("engine", "device", "threads"),
     "vLLM": ("tensor_parallel", "pipeline_parallel"),
@@ -74,6 +75,7 @@ class ServeOptions:
             metavar="FORM",
         ),
     ] = "off"
+    vision_tokens: options.VisionTokens = ""
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
     engine: options.Engine = "auto"
@@ -144,17 +146,20 @@ def serve(given: ServeOptions) -> None:
         raise MissingExtra("fastapi", "serve") from None
     from localspec.cli.progress import Terminal
     from localspec.library import Library, Progress, Silent
+    from localspec.runtime import pictures
     from localspec.runtime.choice import Choice
     from localspec.runtime.generation import Runtime
 
     choice = Choice(
-        given.engine, given.draft, given.draft_length, "exact", given.device, given.threads
+        *(given.engine, given.draft, given.draft_length, "exact", given.device, given.threads),
+        vision_tokens=given.vision_tokens,
     ).or_tuned()
     choice.check()
     library = Library()
 
     def load(name: str, progress: Progress | None = None) -> list[Runtime]:
-        return Runtime.load_several(name, choice, library, progress or Silent(), given.parallel, PROMPT_CACHE)
+        own = pictures.suiting(choice, library.find(name))
+        return Runtime.load_several(name, own, library, progress or Silent(), given.parallel, PROMPT_CACHE)
 
     listening = given.listen()
     served = pool.Pool(load, keep_alive=given.idle_seconds, max_waiting=given.queue)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from localspec.cli.talk import attach, screen
 from localspec.cli.talk.entry import no_echo
 from localspec.cli.talk.terminal.bar import Bar
 from localspec.errors import ContextFull, EmptyPrompt
+from localspec.pictures.messages import IMAGES
 
 if TYPE_CHECKING:
     from localspec.chat import Reply
@@ -28,28 +29,37 @@ SUMMARY_ROOM = 1 / 4  # of the context
 FULL_QUESTION = "[d]rop the oldest turns, [s]ummarize them, or Enter to cancel: "
 
 
-def ask(talk: Talk, text: str) -> None:
-    """Answer a question with the files that it names."""
+def ask(talk: Talk, text: str, images: Sequence[str] = ()) -> None:
+    """Answer a question with the files that it names, and with `images` in base64."""
     for word in attach.missing(text):
         console.say(f"No such file: `{word}`; it is sent as text")
-    named = [file for file in map(attach.read_file, attach.named(text)) if file.in_prompt() not in text]
+    named = [file for file in map(attach.read_any, attach.named(text)) if _is_new(file, text, images)]
     for file in named:
         describe_file(file, talk.chat.runtime)
     files = [*talk.files, *named]
     prompt = attach.together(text, files)
     if not prompt.strip():
         raise EmptyPrompt
-    if answer(talk, lambda: talk.chat.ask(prompt)):
+    pictures = [*images, *attach.images(files)]
+    if answer(talk, lambda: talk.chat.ask(prompt, pictures)):
         talk.files = []
+
+
+def _is_new(file: attach.File, text: str, images: Sequence[str]) -> bool:
+    """Return whether a file that a question names is not in it, as it is when the question is edited."""
+    if isinstance(file, attach.AttachedPicture):
+        return file.encoded not in images
+    return file.in_prompt() not in text
 
 
 def ask_instead(talk: Talk, text: str) -> None:
     """Answer a question in place of the last one, which stays, with its answer, if this one cannot begin."""
     held = talk.chat.messages
+    images = held[talk.chat.turns[-1]].get(IMAGES, ()) if talk.chat.turns else ()
     talk.chat.undo()
     shorter = talk.chat.messages
     try:
-        ask(talk, text)
+        ask(talk, text, images)
     finally:
         if talk.chat.messages == shorter:
             talk.chat.messages = held

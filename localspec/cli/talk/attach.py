@@ -1,4 +1,4 @@
-"""Files attached to a question: `@path` in its text, or `--file`."""
+"""Files attached to a question: `@path` in its text, `--file` or `--image`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec import pictures
 from localspec.disk import given
 from localspec.errors import PromptError
 
@@ -27,6 +28,29 @@ class Attached:
         from localspec.chat import fenced
 
         return fenced(self.path.as_posix(), self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedPicture:
+    """A picture that goes with a question: its file in base64, and its size in pixels."""
+
+    path: Path
+    encoded: str
+    size: tuple[int, int]
+
+
+File = Attached | AttachedPicture
+
+
+def read_any(path: Path) -> File:
+    """Return a picture, by the end of its name, or a text file; raises what reading either raises."""
+    return read_picture(path) if path.suffix.lower() in pictures.SUFFIXES else read_file(path)
+
+
+def read_picture(path: Path) -> AttachedPicture:
+    """Return a picture; raises PromptError if it is missing, empty, damaged, very large, or no picture."""
+    encoded = pictures.as_text(pictures.read_bytes(path))
+    return AttachedPicture(path, encoded, pictures.of_text(encoded, str(path)).size)
 
 
 def read_file(path: Path) -> Attached:
@@ -69,6 +93,11 @@ def missing(text: str) -> list[str]:
     return [word for word in words if "/" in word and not given.is_file(word)]
 
 
-def together(text: str, files: Sequence[Attached]) -> str:
-    """Return a question with its files in front of it."""
-    return "\n\n".join([*(file.in_prompt() for file in files), text])
+def together(text: str, files: Sequence[File]) -> str:
+    """Return a question with its text files in front of it."""
+    return "\n\n".join([*(file.in_prompt() for file in files if isinstance(file, Attached)), text])
+
+
+def images(files: Sequence[File]) -> list[str]:
+    """Return the pictures among files, in base64."""
+    return [file.encoded for file in files if isinstance(file, AttachedPicture)]

@@ -12,7 +12,7 @@ from localspec.errors import StorageError
 
 if TYPE_CHECKING:
     from localspec.chat import Chat
-    from localspec.cli.talk.attach import Attached
+    from localspec.cli.talk.attach import File
     from localspec.core.types import Step
     from localspec.library import Library
     from localspec.runtime.answer import Answer
@@ -36,7 +36,7 @@ class Talk:
     stats: bool = False
     show_reasoning: bool = True
     markdown: bool = False
-    files: list[Attached] = field(default_factory=list)  # for the next question
+    files: list[File] = field(default_factory=list)  # for the next question
     last_answer: Answer | None = None
     steps: list[Step] = field(default_factory=list)  # of the last answer
     asked_with: dict[int, Settings] = field(default_factory=dict)  # by the positions of questions

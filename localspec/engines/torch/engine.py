@@ -28,12 +28,18 @@ from localspec.engines.torch.sessions import (
     TorchTreeSession,
 )
 from localspec.engines.torch.shared import TorchSharedPasses
-from localspec.errors import UnsupportedModel, one_of
+from localspec.engines.torch.vision.model import SeeingModel
+from localspec.engines.torch.vision.session import OwnSeeingSession, RoutedSession
+from localspec.errors import BadValue, UnsupportedModel, one_of
+from localspec.formats.files import read_json
 from localspec.formats.graph import layer_split
 from localspec.formats.heads import layout
 from localspec.formats.huggingface import early_exit
 from localspec.formats.huggingface.loading import check_extra
 from localspec.formats.model_file import count_parameters
+from localspec.formats.vision.config import sees
+from localspec.pictures import schedule
+from localspec.pictures.schedule import VisionTokens
 from localspec.plugins import Option
 
 DECODERS = ("auto", "own", "transformers")
@@ -45,8 +51,8 @@ class Torch(TorchModel, Engine):
     A GGUF file runs with the values that its tensors stand for, without their compression. `auto` takes CUDA,
     else Gaudi, else Apple's GPU, else the CPU, and computes in float32 on a CPU, in bfloat16 or float16
     elsewhere. On CUDA, with compressed weights and with `decoder=own` the families that become OpenVINO
-    graphs run in a decoder of our own, whose passes over a few tokens a card records. Gaudi has passes of a
-    few fixed shapes, not run on hardware.
+    graphs run in a decoder of our own, whose passes over a few tokens a card records. A model with eyes
+    (LLaVA, Qwen2.5-VL) reads pictures. Gaudi has passes of a few fixed shapes, not run on hardware.
     """
 
     forms = ("safetensors", "gguf")
@@ -68,16 +74,19 @@ class Torch(TorchModel, Engine):
         target: Annotated[str, Option("the files of a head's target, whose embedding it reads")] = "",
         decoder: Annotated[str, Option("code that runs the layers", choices=DECODERS)] = "auto",
         weights: Annotated[str, Option("form of the matrices", choices=(PLAIN, "int8", "int4"))] = PLAIN,
+        vision_tokens: Annotated[str, Option("visual tokens that run, such as keep=64: another text")] = "",
     ) -> None:
         del cache
         changed = {"skip": skip, "hints": hints, "pairs": pairs}  # what our own decoder does not read
-        one_of(exit=exit, hidden=hidden, taps=taps, **changed)
-        one_of(decoder=decoder == "own", **changed)
-        one_of(weights=weights != PLAIN, decoder=decoder == "transformers", **changed)
+        extras = {"exit": exit, "hidden": hidden, "taps": taps, **changed}
+        wanted, seeing = schedule.parse(vision_tokens), _has_eyes(model)
+        _check_together(extras, changed, decoder, weights)
+        _check_eyes(model, seeing, wanted, extras, decoder, weights)
         check_extra()
         if exit:
             layer_split.check(model, exit)
         self.head: HeadModel | None = None
+        self.seeing: SeeingModel | None = None
         self.taps = layer_split.taps_of(taps) if taps else ()
         head = layout.is_head(model)
         form = TABLE if head and weights != PLAIN else weights
@@ -88,7 +97,8 @@ class Torch(TorchModel, Engine):
             return
         if not self.decoder:
             self._check()
-        self.own = None if any(changed.values()) else self._own(decoder)
+        self.seeing = SeeingModel(self, wanted) if seeing else None
+        self.own = None if seeing or any(changed.values()) else self._own(decoder)
         self.parts = self._in_parts(exit) if exit and not self.own else None
         self.exit, self.hidden, self.skip = exit, hidden, skip
         self.hints, self.pairs = hints_for(self, hints), pairs_for(self, pairs)
@@ -107,6 +117,9 @@ class Torch(TorchModel, Engine):
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""
+        if self.seeing:
+            own = self.seeing.own
+            return OwnSeeingSession(self.seeing, own) if own else RoutedSession(self.seeing)
         if self.head:
             return TorchHeadSession(self, self.head)
         if self.own and self.exit:
@@ -138,7 +151,7 @@ class Torch(TorchModel, Engine):
         That is so with `exit`, `hidden`, `hints`, `pairs`, `skip` or `taps`, for a head, with fixed shapes,
         and in families that do not keep all keys.
         """
-        extra = self.head or self.parts or self.taps or self.hidden or self.skip
+        extra = self.seeing or self.head or self.parts or self.taps or self.hidden or self.skip
         alone = extra or self.exit or self.hints or self.pairs or self.recurrent or self.static
         if self.own and not alone:
             return OwnSharedPasses(self, self.own, texts)
@@ -196,6 +209,36 @@ class Torch(TorchModel, Engine):
             f"`{self.path}` has no early exit with the torch engine on {self.device}",
             "Run it without an exit, or with another engine: `localspec parts engines`",
         )
+
+
+def _check_together(extras: dict[str, Any], changed: dict[str, Any], decoder: str, weights: str) -> None:
+    """Raise BadValue for options that exclude each other."""
+    one_of(**extras)
+    one_of(decoder=decoder == "own", **changed)
+    one_of(weights=weights != PLAIN, decoder=decoder == "transformers", **changed)
+
+
+def _has_eyes(path: Path) -> bool:
+    """Return whether a folder is that of a model which sees."""
+    file = path / "config.json"
+    return file.is_file() and sees(str(read_json(file).get("model_type", "")))
+
+
+def _check_eyes(
+    path: Path,
+    seeing: bool,
+    wanted: VisionTokens | None,
+    extras: dict[str, Any],
+    decoder: str,
+    weights: str,
+) -> None:
+    """Raise BadValue for options that a model with eyes, or one without, does not have."""
+    if wanted and not seeing:
+        raise BadValue(f"`vision_tokens` does nothing for `{path.name}`, a model of text", "Leave it out")
+    others = {**extras, "decoder": decoder == "transformers", "weights": weights != PLAIN}
+    given = [name for name, value in others.items() if value]
+    if seeing and given:
+        raise BadValue(f"`{given[0]}` does nothing for `{path.name}`, a model with eyes", "Leave it out")
 
 
 def _continues(engine: Torch) -> bool:

@@ -25,6 +25,7 @@ from localspec.formats.huggingface.folder_checks import OTHER, ROTARY
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.huggingface.torch_devices import check_memory
 from localspec.formats.values import Values, number
+from localspec.formats.vision.config import sees
 
 _loaded: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 _loading = threading.Lock()
@@ -126,10 +127,12 @@ def _from_folder(path: Path, dtype: Any) -> Any:
         folder_checks.check_values(
             Values(path / "config.json", config.to_dict())
         )  # with the library's defaults
-        folder_checks.check_sizes(folder, Values(path / "config.json", config.to_dict()))
+        for part in _parts(config.to_dict()):
+            folder_checks.check_sizes(folder, Values(path / "config.json", part))
         if release[0] < 5:
             folder_checks.use_rope_parameters(folder, config)
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        made_by = "AutoModelForImageTextToText" if sees(folder.architecture) else "AutoModelForCausalLM"
+        model, info = getattr(transformers, made_by).from_pretrained(
             path, config=config, output_loading_info=True, **options
         )
     except LocalspecError:
@@ -146,6 +149,12 @@ def _from_folder(path: Path, dtype: Any) -> Any:
         ) from None
     folder_checks.check_tensors(folder, config, info)
     return model
+
+
+def _parts(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a config, and those of the text part and of the eyes within it."""
+    inner = (config.get(key) for key in ("text_config", "vision_config"))
+    return [config, *(part for part in inner if isinstance(part, dict))]
 
 
 def _from_gguf(path: Path, dtype: Any) -> Any:

@@ -83,6 +83,13 @@ class SafetensorsFolder:
             raise UnsupportedModel(f"`{self.path / 'config.json'}` has no `model_type`, and names no family")
         return name
 
+    def part(self, config: dict[str, Any], names: Mapping[str, str]) -> SafetensorsFolder:
+        """Return a model within this one: its `config`, and its tensors, whose own names are here `names`."""
+        found = SafetensorsFolder(self.path, config, {})
+        found.tensors = {name: self.tensors[own] for name, own in names.items()}
+        found._data = {name: self._data[own] for name, own in names.items()}
+        return found
+
     def value(self, key: str, default: Any = None) -> Any:
         """Return a value of config.json."""
         return self.config.get(key, default)

@@ -27,7 +27,8 @@ class ChatTemplate:
     """A model's chat template.
 
     `bos` and `eos` are the texts of `bos_token` and `eos_token` in the template; `special` holds further ones
-    by name. `with_tools` is the template's own variant for tools, if it has one.
+    by name. `with_tools` is the template's own variant for tools, if it has one. One of a model with eyes
+    takes contents `in_parts`: a message's pictures, of which it has the number in `images`, then its text.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class ChatTemplate:
         eos: str | None = None,
         special: Mapping[str, str] | None = None,
         with_tools: str | None = None,
+        in_parts: bool = False,
     ) -> None:
+        self._in_parts = in_parts
         self.source = source
         self.with_tools = with_tools
         named = {"bos_token": bos, "eos_token": eos, **(special or {})}
@@ -81,7 +84,7 @@ class ChatTemplate:
     ) -> str:
         values = {
             **self.special,
-            "messages": messages,
+            "messages": [_with_parts(message) for message in messages] if self._in_parts else messages,
             "tools": list(tools) if tools else None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
@@ -106,6 +109,16 @@ class ChatTemplate:
 def _with_text(message: ChatMessage) -> dict[str, Any]:
     """Copy a message; without content, as in a bare tool call, it gets an empty text."""
     return {**message, "content": "" if message.get("content") is None else message["content"]}
+
+
+def _with_parts(message: ChatMessage) -> dict[str, Any]:
+    """Copy a message with its content as a list: its pictures, then its text."""
+    found, content = dict(message), message["content"]
+    pictures: int = found.pop("images", 0)
+    if isinstance(content, str):
+        parts: list[dict[str, str]] = [{"type": "image"}] * pictures
+        found["content"] = [*parts, *([{"type": "text", "text": content}] if content or not parts else [])]
+    return found
 
 
 def _merged(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from localspec.errors import BrokenModel, StorageError, UnsupportedModel
 from localspec.formats.diffusion.config import is_diffusion
+from localspec.formats.vision.config import sees
 from localspec.library.manifest import Manifest
 from localspec.library.progress import Progress
 
@@ -45,7 +46,8 @@ def reason(about: Manifest) -> str:
 
 def report(about: Manifest, progress: Progress) -> None:
     """Say why a model has no graph, if it was refused."""
-    if about.no_graph and not is_diffusion(about.architecture):  # those have an engine of their own
+    own = is_diffusion(about.architecture) or sees(about.architecture)  # those have an engine of their own
+    if about.no_graph and not own:
         progress.say(f"{reason(about)}; another engine may support it")
 
 

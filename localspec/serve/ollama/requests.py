@@ -8,6 +8,7 @@ from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
+from localspec.pictures.messages import IMAGES
 from localspec.serve.duration import seconds_of
 from localspec.serve.fields import Strict, given
 from localspec.serve.generation import Message, Request
@@ -31,6 +32,7 @@ class ChatMessage(Strict):
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
+    images: list[str] | None = None
     thinking: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_name: str | None = None
@@ -38,6 +40,8 @@ class ChatMessage(Strict):
     def plain(self) -> Message:
         """Return the message as chat templates take it."""
         message: Message = {"role": self.role, "content": self.content}
+        if self.images:
+            message[IMAGES] = self.images
         if self.thinking:
             message["reasoning_content"] = self.thinking
         if self.tool_name:
@@ -125,17 +129,20 @@ class Generate(Asked):
     """The body of `/api/generate`."""
 
     prompt: str = ""  # none loads the model, or unloads it with `keep_alive` 0
+    images: list[str] | None = None
     system: str | None = None
     raw: bool = False
 
     def request(self) -> Request:
         """Return the request to the model; raises BadValue for a system prompt of a raw text."""
         if self.raw:
-            if self.system:
-                raise BadValue("`raw` takes no `system` prompt", "Leave one of them out")
+            if self.system or self.images:
+                name = "system` prompt" if self.system else "images`"
+                raise BadValue(f"`raw` takes no `{name}", "Leave one of them out")
             return self._request(text=self.prompt)
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
-        return self._request(messages=[*system, {"role": "user", "content": self.prompt}])
+        asked: Message = {"role": "user", "content": self.prompt}
+        return self._request(messages=[*system, asked | ({IMAGES: self.images} if self.images else {})])
 
 
 class Named(Strict):

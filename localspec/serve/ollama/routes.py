@@ -53,7 +53,7 @@ def routes(pool: Pool, library: Library) -> APIRouter:
             "template": template.source if template else "",
             "parameters": "",
             "model_info": {},
-            "capabilities": ["completion", *(["tools"] if template else [])],
+            "capabilities": _capabilities(model),
         }
 
     @router.get("/version")
@@ -61,6 +61,12 @@ def routes(pool: Pool, library: Library) -> APIRouter:
         return {"version": version("localspec")}
 
     return router
+
+
+def _capabilities(model: StoredModel | None) -> list[str]:
+    """Return what a model can do, by Ollama's names."""
+    tools = ["tools"] if model and model.template() else []
+    return ["completion", *tools, *(["vision"] if model and model.sees else [])]
 
 
 async def _served(pool: Pool, library: Library, body: Asked) -> Served:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from localspec.errors import BadValue
 from localspec.output import grammar
+from localspec.pictures.messages import IMAGES
 from localspec.serve.fields import Drafting, Strict, arguments_of, given, offered
 from localspec.serve.generation import Message, Request, ToolChoice
 
@@ -23,6 +24,20 @@ class TextPart(Strict):
 
     type: Literal["text"]
     text: str
+
+
+class ImageUrl(Strict):
+    """A picture as a data URL; addresses are refused, because nothing is fetched."""
+
+    url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ImagePart(Strict):
+    """A picture in a message's content."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
 
 
 def text_of(content: str | list[TextPart]) -> str:
@@ -49,7 +64,7 @@ class ChatMessage(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | list[TextPart | ImagePart] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -59,7 +74,11 @@ class ChatMessage(Strict):
     def plain(self) -> Message:
         """Return the message as chat templates take it."""
         role = "system" if self.role == "developer" else self.role
-        message: Message = {"role": role, "content": text_of(self.content or "")}
+        parts = self.content if isinstance(self.content, list) else []
+        texts = [part for part in parts if isinstance(part, TextPart)]
+        images = [part.image_url.url for part in parts if isinstance(part, ImagePart)]
+        text = self.content if isinstance(self.content, str) else text_of(texts)
+        message: Message = {"role": role, "content": text} | ({IMAGES: images} if images else {})
         for name in ("name", "tool_call_id", "reasoning_content"):
             if (value := getattr(self, name)) is not None:
                 message[name] = value

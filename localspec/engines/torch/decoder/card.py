@@ -41,7 +41,7 @@ class CardDecoder(Decoder):
         from localspec.engines.torch.decoder.kernels import fused
 
         shape, epsilon = self.shape, self.shape.epsilon
-        turns = self._turns(places.positions, torch.float32)
+        turns = self.turns(places.positions, torch.float32)
         more, tapped = None, []
         for at in layers or range(shape.layers):
             layer = self.weights.layers[at]

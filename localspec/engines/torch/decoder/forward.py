@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.engines.torch.decoder.weights import Layer, Tensor, Weights
+from localspec.engines.torch.decoder.weights import Plain, Tensor, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +63,14 @@ class Decoder:
         import torch
 
         shape = self.shape
-        turns = self._turns(places.positions, x.dtype)
+        turns = self.turns(places.positions, x.dtype)
         shared = shape.heads // shape.key_heads
         mask = None if places.mask is None else torch.cat([places.mask] * shared, -2)
         tapped = []
         for at in layers or range(shape.layers):
-            layer = self.weights.layers[at]
-            heads = self._heads(
-                self._before(x, layer.norms[0]), layer, None if at in shape.unrotated else turns
-            )
             attend = self._attend if places.texts is None else self._attend_apart
-            mixed = attend(heads, places, mask, keys[at], values[at])
-            x = self._added(x, layer.output.product(mixed), layer.norms[0])
-            gate, up = layer.gates.product(self._before(x, layer.norms[1])).chunk(2, -1)
-            fed = layer.down.product(torch.nn.functional.silu(gate) * up)
-            x = self._added(x, fed, layer.norms[1])
+            mixed = attend(self.heads(at, x, turns), places, mask, keys[at], values[at])
+            x = self.after_attention(at, x, mixed)
             if at + 1 in taps:
                 tapped.append(x)
         return x, torch.cat(tapped, -1) if tapped else None
@@ -90,41 +83,60 @@ class Decoder:
         """Return the logits [rows, vocab] of last hidden states [rows, width]."""
         return scaled(self.weights.head.product(states), self.shape.logit_scale)
 
-    def _turns(self, positions: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+    def turns(self, positions: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
         """Return cosines and signed sines [tokens, 1, rotated width] of the positions.
 
-        A half turned against the other one is `x.roll(half)`, whose first half takes the minus sign.
+        Those are [tokens], or [tokens, rotated width / 2], one for each rate. A half turned against the other
+        one is `x.roll(half)`, whose first half takes the minus sign.
         """
         import torch
 
-        angles = positions[:, None, None].float() * self.weights.rates
+        apart = positions if positions.ndim > 1 else positions[:, None]
+        angles = apart[:, None].float() * self.weights.rates
         cosine, sine = (scaled(part, self.shape.rope_scale) for part in (angles.cos(), angles.sin()))
         return torch.cat([cosine, cosine], -1).to(dtype), torch.cat([-sine, sine], -1).to(dtype)
 
-    def _heads(
-        self, x: Tensor, layer: Layer, turns: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values [tokens, heads, head_width], normed and rotated."""
-        shape = self.shape
+    def heads(self, at: int, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values [..., tokens, heads, head_width] of a layer, normed and rotated."""
+        shape, layer = self.shape, self.weights.layers[at]
         parts = (shape.heads, shape.key_heads, shape.key_heads)
-        joined = layer.qkv.product(x)
+        joined = layer.qkv.product(self._before(x, layer.norms[0]))
         queries, keys, values = (
             part.unflatten(-1, (-1, shape.head_width))
             for part in joined.split([count * shape.head_width for count in parts], -1)
         )
-        if layer.head_norms:
-            queries, keys = (
-                self._head_norm(part, weight)
-                for part, weight in zip((queries, keys), layer.head_norms, strict=True)
-            )
-        if turns:
-            queries, keys = _rotated(queries, *turns), _rotated(keys, *turns)
-        return queries, keys, values
+        return self._turned(at, queries, 0, turns), self._turned(at, keys, 1, turns), values
+
+    def keys(self, at: int, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the keys of `heads` alone, for which a plain matrix computes nothing else."""
+        shape, layer = self.shape, self.weights.layers[at]
+        if not isinstance(layer.qkv, Plain):
+            return self.heads(at, x, turns)[1]
+        found = layer.qkv.part(shape.heads * shape.head_width, shape.key_heads * shape.head_width)
+        keys = found.product(self._before(x, layer.norms[0])).unflatten(-1, (-1, shape.head_width))
+        return self._turned(at, keys, 1, turns)
+
+    def _turned(self, at: int, x: Tensor, kind: int, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Return queries (kind 0) or keys (kind 1) [..., tokens, heads, head_width], normed and rotated."""
+        norms = self.weights.layers[at].head_norms
+        if norms:
+            x = self._head_norm(x, norms[kind])
+        return x if at in self.shape.unrotated else _rotated(x, *turns)
+
+    def after_attention(self, at: int, x: Tensor, mixed: Tensor) -> Tensor:
+        """Return what a layer writes: x, its attention `mixed` [..., heads * head_width], and the rest."""
+        import torch
+
+        layer = self.weights.layers[at]
+        x = self._added(x, layer.output.product(mixed), layer.norms[0])
+        gate, up = layer.gates.product(self._before(x, layer.norms[1])).chunk(2, -1)
+        fed = layer.down.product(torch.nn.functional.silu(gate) * up)
+        return self._added(x, fed, layer.norms[1])
 
     def _head_norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Return x [tokens, heads, head_width] with each head normed, or with all heads together."""
+        """Return x [..., heads, head_width] with each head normed, or with all heads together."""
         return (
-            self._norm(x.flatten(1), weight).view_as(x) if self.shape.norms_after else self._norm(x, weight)
+            self._norm(x.flatten(-2), weight).view_as(x) if self.shape.norms_after else self._norm(x, weight)
         )
 
     def _attend(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,20 @@ def of_model(model: Any, path: Path, context: int) -> Decoder:
     Raises UnsupportedModel for a family that the decoder does not compute, and for texts that it reads only
     up to a part of the model's context.
     """
-    import torch
-
     shape = of_path(path)
     if shape.context < context:
         raise UnsupportedModel(f"`{path}` changes its positions after {shape.context} tokens")
+    return decoder_of(weights_of(model, shape))
+
+
+def weights_of(model: Any, shape: Architecture, named: Callable[[str], str] = str) -> Weights:
+    """Return the weights of a module, which share memory; `named` gives each the name in a language model."""
+    import torch
+
     with _joining, torch.inference_mode(False):
         if model not in _joined:
-            _joined[model] = read(shape, ModuleTensors(model))
-    return decoder_of(_joined[model])
+            _joined[model] = read(shape, ModuleTensors(model, named))
+        return _joined[model]
 
 
 def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:

@@ -128,6 +128,7 @@ class Passes:
         # at one address for all recordings
         self.logits = torch.zeros((WIDEST, decoder.weights.head.rows), device=self._place)
         self.facts = torch.zeros((WIDEST, FACTS), device=self._place)
+        self.gap = 0  # positions by which tokens are before their slots, behind pictures
         self.turn = 0  # of passes, each of which overwrites what the last one found
         columns = [len(like), len(like) * len(self._taps)]
         self._found = [like.new_zeros((WIDEST, count)) for count in columns if count]
@@ -161,14 +162,27 @@ class Passes:
         if self.buffers.hold(total, at):
             self._recorded.clear()
         slots = torch.arange(at, total, device=self._place)
-        positions, mask = slots, None
+        positions, mask = slots - self.gap, None
         if tree.parents:
-            positions = torch.from_numpy(tree.positions()).to(self._place)
+            positions = torch.from_numpy(tree.positions() - self.gap).to(self._place)
             sees = torch.from_numpy(tree.sees()).to(self._place)
             mask = torch.cat([sees.new_ones(len(tokens), at), sees], -1)
         ids = torch.tensor(tokens, device=self._place)
         places = Places(positions, slots, total, mask)
         return Found(*self._states(ids, places))
+
+    def embedded(self, x: Tensor, positions: Tensor, at: int) -> Tensor:
+        """Read embeddings x [tokens, width] behind `at` tokens; return their last hidden states, normed.
+
+        The positions are [tokens], or one for each rotary pair of each.
+        """
+        self.turn += 1
+        total, buffers = at + len(x), self.buffers
+        if buffers.hold(total, at):
+            self._recorded.clear()
+        slots = self._torch.arange(at, total, device=self._place)
+        places = Places(positions, slots, total)
+        return self._decoder.normed(self._decoder.through(x, places, buffers.keys, buffers.values)[0])
 
     def rows(self, states: Tensor) -> Tensor:
         """Return the logits [rows, vocab] of hidden states."""
@@ -183,7 +197,7 @@ class Passes:
         ids[:count], ids[count:] = tokens, 0
         slots[:] = np.arange(at, at + WIDEST)  # all of them, since a recording may run a wider pass
         positions[:] = np.minimum(slots, self._context - 1)
-        positions[:count] = tree.positions()
+        positions[:count] = tree.positions() - self.gap
         sees = given[3 * WIDEST : -1].reshape(WIDEST, WIDEST)
         sees[:] = TRIANGLE
         if tree.parents:

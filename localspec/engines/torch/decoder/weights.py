@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,6 +49,11 @@ class Plain:
     def lookup(self, ids: Tensor) -> Tensor:
         """Return the rows [ids, columns] of token ids."""
         return self.values[ids]
+
+    def part(self, first: int, count: int) -> Plain:
+        """Return the matrix of some of its rows, which shares memory."""
+        rows = slice(first, first + count)
+        return Plain(self.values[rows], None if self.bias is None else self.bias[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,10 @@ def _layer(shape: Architecture, source: Source, name: str) -> Layer:
 class ModuleTensors:
     """The tensors of a transformers model, which then are views of the joined ones: both share memory."""
 
-    def __init__(self, model: Any) -> None:
-        self._found = dict(model.named_parameters(remove_duplicate=False))
+    def __init__(self, model: Any, named: Callable[[str], str] = str) -> None:
+        """`named` gives a parameter the name that it has in a language model."""
+        parameters = model.named_parameters(remove_duplicate=False)
+        self._found = {named(name): parameter for name, parameter in parameters}
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""

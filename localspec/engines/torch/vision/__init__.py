@@ -1,0 +1,1 @@
+"""Models with eyes: pictures become embeddings, which a decoder of our own reads among those of tokens."""

@@ -1,0 +1,131 @@
+"""A model with eyes: transformers' modules look at pictures, and its text part is a decoder of our own."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from localspec.core.types import Picture
+from localspec.engines.torch.decoder import loading
+from localspec.engines.torch.decoder.card import decoder_of
+from localspec.engines.torch.decoder.forward import Decoder
+from localspec.engines.torch.decoder.session import OwnDecoder
+from localspec.engines.torch.model import TorchModel, use_threads
+from localspec.engines.torch.vision.reader import Reader
+from localspec.errors import UnsupportedModel
+from localspec.formats.graph.architecture import of_folder
+from localspec.formats.huggingface.safetensors import SafetensorsFolder
+from localspec.formats.huggingface.torch_devices import memory_errors
+from localspec.formats.vision import config, pixels
+from localspec.pictures.schedule import VisionTokens
+
+TOWERS = ("clip_vision_model", "siglip_vision_model")  # of LLaVA models
+LOOKED_AT = 8  # pictures whose embeddings are kept: a conversation reads them again and again
+
+
+class Seen(NamedTuple):
+    """A picture as embeddings `states` [tokens, width], in `rows` and `columns` of the picture."""
+
+    digest: str
+    states: Any
+    rows: int
+    columns: int
+
+
+class SeeingModel:
+    """What a session needs of a model with eyes.
+
+    `wanted` says how many visual tokens run in which layers, None lets all of them. Where all do, `own` is a
+    decoder with recorded passes.
+    """
+
+    def __init__(self, engine: TorchModel, wanted: VisionTokens | None) -> None:
+        if engine.static:
+            raise engine.unreachable()
+        folder = SafetensorsFolder.open(engine.path)
+        self.shape = config.read(folder)
+        self.engine, self.wanted = engine, wanted
+        part = config.text_part(folder, engine.config.to_dict())
+        weights = loading.weights_of(engine.model, of_folder(part), config.text_name)
+        self.reader = Reader(Decoder(weights))
+        routed = wanted or engine.place.type not in ("cpu", "cuda")
+        self.own = None if routed else OwnDecoder(decoder_of(weights), engine.context, (), engine.threads)
+        self.place, self.context, self.vocab = engine.place, engine.context, engine.vocab
+        eyes = engine.model.config.vision_config
+        self._eyes = engine.model.config
+        self.pixels = pixels.read(engine.path, self.shape.family, int(getattr(eyes, "patch_size", 14)))
+        self._looked: OrderedDict[str, Seen] = OrderedDict()
+        if self.shape.family == config.LLAVA:
+            self._check_tower(eyes)
+        layers = self.reader.shape.layers
+        if wanted:
+            wanted.schedule(layers, self._usual())  # refused before a picture comes
+
+    def tokens_of(self, picture: Picture) -> int:
+        """Return how many tokens stand for a picture; raises PromptError for one that is too slim."""
+        if self.shape.family == config.LLAVA:
+            return self._patches()
+        rows, columns = pixels.grid(picture.size[1], picture.size[0], self.pixels)
+        return rows * columns // self.pixels.merge**2
+
+    def look(self, picture: Picture) -> Seen:
+        """Return the embeddings of a picture, from memory if it was looked at lately; raises PromptError."""
+        found = self._looked.get(picture.digest)
+        if found is None:
+            found = self._looked[picture.digest] = self._look(picture)
+            if len(self._looked) > LOOKED_AT:
+                self._looked.popitem(last=False)
+        self._looked.move_to_end(picture.digest)
+        return found
+
+    def _look(self, picture: Picture) -> Seen:
+        import torch
+
+        engine = self.engine
+        if engine.threads:
+            use_threads(engine.threads)
+        with torch.inference_mode(), memory_errors(self.place, "a picture"):
+            if self.shape.family == config.LLAVA:
+                values = torch.from_numpy(pixels.square(picture.pixels, self.pixels))[None]
+                given: dict[str, Any] = {}
+                rows = columns = round(self._patches() ** 0.5)
+            else:
+                flat, (rows, columns) = pixels.patches(picture.pixels, self.pixels)
+                values = torch.from_numpy(flat)
+                given = {"image_grid_thw": torch.tensor([[1, rows, columns]], device=self.place)}
+                rows, columns = rows // self.pixels.merge, columns // self.pixels.merge
+            values = values.to(self.place, engine.dtype)
+            found = engine.model.model.get_image_features(pixel_values=values, **given)
+            states = getattr(found, "pooler_output", found)[0]  # as transformers 5 returns it, or 4
+        if len(states) != self.tokens_of(picture):
+            raise UnsupportedModel(
+                f"The eyes of `{engine.path}` see {len(states)} tokens in a picture, and its numbers say "
+                f"{self.tokens_of(picture)}"
+            )
+        return Seen(picture.digest, states.to(engine.dtype), rows, columns)
+
+    def _patches(self) -> int:
+        """Return the tokens of a LLaVA's picture."""
+        eyes = self._eyes
+        first = eyes.vision_config.model_type == TOWERS[0]  # the state of a class, before those of patches
+        dropped = eyes.vision_feature_select_strategy == "default"
+        across = self.pixels.side // self.pixels.patch
+        return across * across + int(first) - int(dropped)
+
+    def _usual(self) -> int:
+        """Return the tokens of a usual picture."""
+        if self.shape.family == config.LLAVA:
+            return self._patches()
+        unit = self.pixels.patch * self.pixels.merge
+        return max(1, self.pixels.most // unit**2)
+
+    def _check_tower(self, eyes: Any) -> None:
+        """Raise UnsupportedModel for a LLaVA whose eyes are of another kind, or take other pictures."""
+        path = self.engine.path
+        if eyes.model_type not in TOWERS:
+            raise UnsupportedModel(f"The eyes of `{path}` are a `{eyes.model_type}`, which is not supported")
+        if eyes.image_size != self.pixels.side:
+            raise UnsupportedModel(
+                f"The eyes of `{path}` take pictures of {eyes.image_size} pixels, and its preprocessor makes "
+                f"them of {self.pixels.side}"
+            )
