@@ -80,11 +80,9 @@ class Torch(TorchModel, Engine):
         changed = {"skip": skip, "hints": hints, "pairs": pairs}  # what our own decoder does not read
         extras = {"exit": exit, "hidden": hidden, "taps": taps, **changed}
         wanted, seeing = schedule.parse(vision_tokens), _has_eyes(model)
-        _check_together(extras, changed, decoder, weights)
+        _check_together(model, extras, changed, decoder, weights)
         _check_eyes(model, seeing, wanted, extras, decoder, weights)
         check_extra()
-        if exit:
-            layer_split.check(model, exit)
         self.head: HeadModel | None = None
         self.seeing: SeeingModel | None = None
         self.taps = layer_split.taps_of(taps) if taps else ()
@@ -211,11 +209,15 @@ class Torch(TorchModel, Engine):
         )
 
 
-def _check_together(extras: dict[str, Any], changed: dict[str, Any], decoder: str, weights: str) -> None:
-    """Raise BadValue for options that exclude each other."""
+def _check_together(
+    path: Path, extras: dict[str, Any], changed: dict[str, Any], decoder: str, weights: str
+) -> None:
+    """Raise BadValue for options that exclude each other, and for an exit that the model cannot have."""
     one_of(**extras)
     one_of(decoder=decoder == "own", **changed)
     one_of(weights=weights != PLAIN, decoder=decoder == "transformers", **changed)
+    if extras["exit"]:
+        layer_split.check(path, extras["exit"])
 
 
 def _has_eyes(path: Path) -> bool:

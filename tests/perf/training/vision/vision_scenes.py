@@ -1,7 +1,7 @@
 """Train small LLaVAs on synthetic scenes and measure what pruning and rerouting of visual tokens cost them.
 
-    PYTHONPATH=. python tests/perf/training/vision_scenes.py --work DIR --minutes 8
-    PYTHONPATH=. python tests/perf/training/vision_scenes.py --work DIR --size small --steps 1100 --minutes 80
+    PYTHONPATH=. python tests/perf/training/vision/vision_scenes.py --work DIR --minutes 8
+    PYTHONPATH=. python tests/perf/training/vision/vision_scenes.py --work DIR --size small --steps 1100 --minutes 80
 
 The first is for a card: pictures of 576 patches, 12 layers. The second is for a processor: 64 patches, 4
 layers. Each seed trains on the full picture alone. Its answers are then counted with all visual tokens, and
@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 sys.path[:0] = [
     str(ROOT),
-    *(str(ROOT / "tests" / part) for part in ("vision", "support", "perf/training", "perf/cuda")),
+    *(str(ROOT / "tests" / part) for part in ("vision", "support", "perf/training/vision", "perf/cuda")),
 ]
 
 import first_token  # noqa: E402
