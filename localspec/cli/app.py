@@ -15,6 +15,7 @@ from localspec.cli.chat import command as chat
 from localspec.cli.drafts import build, find_mask, prune_draft, quantize, train_head
 from localspec.cli.machine import bench, devices, doctor, parts, tune
 from localspec.cli.models import clean, export, import_model, listing, pull, remove, search, show, verify
+from localspec.cli.pictures import vae
 from localspec.cli.server import launch, ps, serve, stop
 from localspec.cli.transcribe import command as transcribe
 from localspec.errors import LocalspecError, UsageError
@@ -54,6 +55,7 @@ COMMANDS: dict[str, tuple[ModuleType, Callable[..., None]]] = {
     "train-head": (train_head, train_head.train_head),
     "transcribe": (transcribe, transcribe.transcribe),
     "tune": (tune, tune.tune),
+    "vae": (vae, vae.vae),
     "verify": (verify, verify.verify),
 }
 for name, (module, function) in COMMANDS.items():

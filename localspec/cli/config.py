@@ -46,6 +46,8 @@ NOT_SETTABLE = {
     "out",
     "force",
     "speakers",
+    "vae",
+    "size",
 }
 # Options whose name has another meaning elsewhere: command and option -> key.
 OWN_KEYS = {("transcribe", "model"): "speech_model", ("transcribe", "draft"): "speech_draft"}

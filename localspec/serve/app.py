@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.responses import Response
 
 from localspec import devices
@@ -33,18 +33,20 @@ def create(
     hosts: Sequence[str] | None,
     key: str | None = None,
     log: Log | None = None,
+    more: Sequence[APIRouter] = (),
 ) -> FastAPI:
     """Return the application for the models of a pool.
 
     `hosts` are the names of this server beside those of the machine itself, None for any; `key` is the API
-    key that requests must have, None for none; `log` takes a line for each request.
+    key that requests must have, None for none; `log` takes a line for each request; `more` are
+    further paths.
     """
     counts = Counts(pool)
     app = FastAPI(
         title="localspec", openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan(pool)
     )
     app.add_middleware(Guard, hosts=hosts, key=key)
-    routers = [routes(pool, library) for routes in APIS]
+    routers = [*(routes(pool, library) for routes in APIS), *more]
     for router in (*routers, web_routes()):
         app.include_router(router)
     paths = {str(getattr(route, "path", "")) for router in routers for route in router.routes}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass, fields
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,9 @@ from localspec.cli.server import vllm
 from localspec.cli.server.client import PORT, address_of
 from localspec.errors import BadValue, MissingExtra, NetworkError
 from localspec.serve.duration import seconds_of
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 HELP = """Serve models to editors and agents through the APIs of OpenAI, Anthropic and Ollama, and a chat in
 the browser.
@@ -28,11 +32,13 @@ EPILOG = """Examples:
 
   localspec serve --host 0.0.0.0 --api-key "$KEY" --port 8000
 
+  localspec serve --vae sd-vae --host 0.0.0.0 --api-key "$KEY"
+
   localspec serve qwen3-8b --engine vllm --tensor-parallel 2"""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PROMPT_CACHE = 2 * 10**9  # bytes on disk
 PANELS = {
-    "Server": ("host", "port", "api_key", "keep_alive", "parallel", "queue", "log"),
+    "Server": ("host", "port", "api_key", "keep_alive", "parallel", "queue", "log", "vae"),
     options.ANSWER: ("vision_tokens",),
     options.DRAFT: ("draft", "draft_length"),
     options.MACHINE: ("engine", "device", "threads"),
@@ -75,6 +81,14 @@ class ServeOptions:
             metavar="FORM",
         ),
     ] = "off"
+    vae: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of an autoencoder to serve (`localspec vae`).",
+            metavar="FOLDER",
+            show_default="none",
+        ),
+    ] = None
     vision_tokens: options.VisionTokens = ""
     draft: options.Draft = "auto"
     draft_length: options.DraftLengthPolicy = "adaptive"
@@ -161,6 +175,7 @@ def serve(given: ServeOptions) -> None:
         own = pictures.suiting(choice, library.find(name))
         return Runtime.load_several(name, own, library, progress or Silent(), given.parallel, PROMPT_CACHE)
 
+    more = _autoencoder(given.vae) if given.vae else []
     listening = given.listen()
     served = pool.Pool(load, keep_alive=given.idle_seconds, max_waiting=given.queue)
     for name in given.models or []:
@@ -169,9 +184,19 @@ def serve(given: ServeOptions) -> None:
         served.add(runtimes[0].model.name, runtimes)
     hosts = [given.host] if given.host in LOOPBACK else None
     log = console.say if given.log == "json" else None
-    made = app.create(served, library, hosts=hosts, key=given.api_key, log=log)
+    made = app.create(served, library, hosts=hosts, key=given.api_key, log=log, more=more)
     _tell(address_of(given.host, listening.getsockname()[1]), "KEY" if given.api_key else "none")
     server.run(made, listening, served.end)
+
+
+def _autoencoder(folder: Path) -> list[APIRouter]:
+    """Return the paths of a folder's autoencoder; raises MissingExtra, UnsupportedModel and BrokenModel."""
+    from localspec.serve.vae import routes
+    from localspec.vae.local import Autoencoder
+
+    loaded = Autoencoder(folder)
+    console.say(f"Autoencoder of {folder} on {loaded.device}: /vae/decode and /vae/encode")
+    return [routes(loaded)]
 
 
 def _tell(address: str, key: str) -> None:

@@ -7,7 +7,7 @@ import math
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -121,8 +121,20 @@ class SafetensorsFolder:
         return values.astype(np.float32).reshape(info.shape)
 
 
+def read_raw(path: Path) -> dict[str, tuple[TensorInfo, bytes]]:
+    """Return the tensors of one .safetensors file and their bytes; raises BrokenModel."""
+    data, tensors = _read_shard(path)
+    return {name: (info, data[info.offset : info.offset + info.size]) for name, info in tensors.items()}
+
+
 def write_file(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write tensors, of types that are in KINDS, as one .safetensors file; raises OSError."""
+    with path.open("wb") as out:
+        write_to(out, tensors)
+
+
+def write_to(out: BinaryIO, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write tensors, of types that are in KINDS, as a .safetensors file that is open; raises OSError."""
     kinds = {np.dtype(form): kind for kind, (_, form) in KINDS.items() if kind != "BF16"}
     header, at = {}, 0
     for name, values in tensors.items():
@@ -134,10 +146,9 @@ def write_file(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the data begin at a multiple of eight
-    with path.open("wb") as out:
-        out.write(len(text).to_bytes(8, "little") + text)
-        for values in tensors.values():
-            out.write(np.ascontiguousarray(values).data)
+    out.write(len(text).to_bytes(8, "little") + text)
+    for values in tensors.values():
+        out.write(np.ascontiguousarray(values).data)
 
 
 def _read_shard(path: Path) -> tuple[mmap.mmap, dict[str, TensorInfo]]:
