@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import warnings
 from pathlib import Path
@@ -30,6 +31,7 @@ class Autoencoder:
         try:
             import torch
 
+            logging.getLogger("diffusers").setLevel(logging.ERROR)  # about packages beside it
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about models that are imported beside this one
                 from diffusers import AutoencoderKL

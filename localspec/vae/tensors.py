@@ -45,7 +45,7 @@ class Tensor(NamedTuple):
         needed = math.prod(self.shape) * SIZES[self.dtype]
         if needed != len(self.data):
             raise BadValue(
-                f"{what} has {len(self.data):,} bytes, but {list(self.shape)} in {self.dtype} takes {needed:,}",
+                f"{what} has {len(self.data):,} bytes, but {list(self.shape)} in {self.dtype} has {needed:,}",
                 "Send the whole tensor, and its own shape and type",
             )
         return self

@@ -86,7 +86,7 @@ def test_parameters_that_mean_nothing_are_named(given: dict[str, str], said: str
 @pytest.mark.parametrize(
     ("shape", "dtype", "said"),
     [
-        (["1", "4", "8", "7"], "float16", "takes 448"),
+        (["1", "4", "8", "7"], "float16", "has 448"),
         (["1", "4", "-8", "6"], "float16", "whole numbers"),
         (["384"], "uint8", "4 dimensions"),
         (["1", "4", "8", "6"], "complex64", "the type `complex64`"),

@@ -93,7 +93,7 @@ def test_the_toy_gives_back_what_it_was_given(here: Autoencoder, picture: Any, l
     content, _ = here.decode(latents, SCALED)
     found = np.asarray(Image.open(io.BytesIO(content)))
     assert found.shape == picture.shape
-    assert np.abs(found.astype(int) - picture).mean() < 25
+    assert np.abs(found.astype(int) - picture).mean() < 16
 
 
 @pytest.fixture(scope="module")
