@@ -31,7 +31,7 @@ class Autoencoder:
         try:
             import torch
 
-            logging.getLogger("diffusers").setLevel(logging.ERROR)  # about packages beside it
+            logging.getLogger("diffusers.utils.import_utils").setLevel(logging.ERROR)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about models that are imported beside this one
                 from diffusers import AutoencoderKL
