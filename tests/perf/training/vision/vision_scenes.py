@@ -3,10 +3,10 @@
     PYTHONPATH=. python tests/perf/training/vision/vision_scenes.py --work DIR --minutes 8
     PYTHONPATH=. python tests/perf/training/vision/vision_scenes.py --work DIR --size small --steps 1180
 
-The first is for a card: pictures of 576 patches, 12 layers. The second, with `--minutes 60`, is for a processor: 64
-patches, 4 layers. Each seed trains on the full picture alone. Its answers are then counted with all visual tokens, and
-with fewer on average by each method. DIR keeps each seed and its model, and an interrupted run goes on;
-DIR/report.json has everything, and DIR/model-0 is the first seed's model.
+The first is for a card: pictures of 576 patches, 12 layers. The second, with `--minutes 60`, is for a
+processor: 64 patches, 4 layers. Each seed trains on the full picture alone. Its answers are then counted with
+all visual tokens, and with fewer on average by each method. DIR keeps each seed and its model, and an
+interrupted run goes on; DIR/report.json has everything, and DIR/model-0 is the first seed's model.
 """
 
 from __future__ import annotations
