@@ -321,6 +321,11 @@ class Engine(ABC):
         files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files)
 
+    @classmethod
+    def warning(cls, **options: Any) -> str | None:
+        """Return what options cost that a user does not expect, in words, None if nothing."""
+        return None
+
     @abstractmethod
     def session(self) -> Session:
         """Return a new, empty session. Sessions of one engine may run in different threads."""

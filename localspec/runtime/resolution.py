@@ -72,10 +72,11 @@ def resolve(name: str, choice: Choice, library: Library, progress: Progress) -> 
     if decoding:
         off = off or f"{decoding.part.made_by.title} writes a text of its own"
         draft = draft._replace(needs=addons_for(decoding, model, library))
+    spec = pictures.seeing(serving(decoding or draft.spec, engine, **draft.needs), choice)
+    if slow := spec.part.made_by.warning(**spec.options):
+        progress.say(slow)
     return Resolution(
-        target=LoadSpec(
-            pictures.seeing(serving(decoding or draft.spec, engine, **draft.needs), choice), model
-        ),
+        target=LoadSpec(spec, model),
         engine_reason=reason,
         draft=draft,
         draft_length=plugins.parse("draft_length", choice.draft_length),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, Session, SharedPasses
+from localspec.devices import has_nvidia_driver
 from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
 from localspec.engines.torch.decoder.shared import OwnSharedPasses
@@ -42,6 +43,7 @@ from localspec.pictures import schedule
 from localspec.pictures.schedule import VisionTokens
 from localspec.plugins import Option
 
+TRANSFORMERS_ONLY = ("skip", "hints", "pairs")  # what the decoder of our own does not read
 DECODERS = ("auto", "own", "transformers")
 
 
@@ -112,6 +114,18 @@ class Torch(TorchModel, Engine):
         precision = options.get("precision", "auto")
         half = precision in ("bf16", "f16") or (precision == "auto" and halved)
         return count_parameters(path) * (2 if half else 4)
+
+    @classmethod
+    def warning(cls, **options: Any) -> str | None:
+        """Say that passes on a card are slower with what only transformers' modules read."""
+        device = str(options.get("device", "auto")).lower()
+        slow = [name for name in TRANSFORMERS_ONLY if options.get(name)]
+        if not slow or not device.startswith(("cuda", "auto")) or not has_nvidia_driver():
+            return None
+        return (
+            f"`{slow[0]}` makes the torch engine run transformers' modules on the card, whose passes take "
+            "several times as long as plain decoding without it"
+        )
 
     def session(self) -> Session:
         """Return a new, empty session with a cache of its own."""

@@ -90,3 +90,13 @@ def test_what_it_does_not_know_stays_with_transformers(tmp_path: Path) -> None:
     assert Torch(tmp_path / "llama", device="cpu").own is None  # no faster on a CPU
     with pytest.raises(BadValue, match="exclude each other"):
         Torch(tmp_path / "llama", device="cpu", decoder="own", skip=True)
+
+
+def test_what_a_card_pays_for_other_modules_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localspec.engines.torch.engine.has_nvidia_driver", lambda: True)
+    assert "run transformers' modules" in str(Torch.warning(device="cuda:0", hints="folder"))
+    assert Torch.warning(device="auto", skip=True) is not None
+    assert Torch.warning(device="cpu", skip=True) is None
+    assert Torch.warning(device="cuda", taps="2-4") is None
+    monkeypatch.setattr("localspec.engines.torch.engine.has_nvidia_driver", lambda: False)
+    assert Torch.warning(device="auto", pairs="folder") is None
