@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 import os
@@ -122,7 +121,11 @@ def tool(
 
     def run(**arguments: Any) -> Any:
         result = function(**_converted(arguments, types, name))
-        return asyncio.run(result) if inspect.iscoroutine(result) else result
+        if not inspect.iscoroutine(result):
+            return result
+        import asyncio  # slow to import
+
+        return asyncio.run(result)
 
     defaults = {
         argument: signature[argument].default

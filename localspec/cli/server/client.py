@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from contextlib import closing
 from dataclasses import dataclass
@@ -65,6 +64,8 @@ class Server:
         return found
 
     def _answer(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        import http.client  # slow to import
+
         headers = {"content-type": "application/json"}
         if self.key:
             headers["authorization"] = f"Bearer {self.key}"
