@@ -43,7 +43,7 @@ class Schedule(NamedTuple):
 
 
 class VisionTokens(NamedTuple):
-    """What `--vision-tokens` asks for: a mean number of visual tokens of a picture, or one per decision."""
+    """The value of `--vision-tokens`: a mean number of visual tokens of a picture, or one per decision."""
 
     keeps: tuple[int, ...]
     method: str = REROUTE

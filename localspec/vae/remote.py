@@ -60,12 +60,7 @@ class Endpoint:
     def latents(self, picture: bytes, asked: Asked) -> Tensor:
         """Return the latents of a PNG file; raises NetworkError for what is no tensor."""
         content, headers = self._post(picture, asked.parameters(None), wire.BINARY, MAX_LATENTS)
-        try:
-            shape = json.loads(headers.get("shape", "null"))
-            sides = [str(side) for side in shape] if isinstance(shape, list) else []
-            return wire.tensor_of(content, sides, headers.get("dtype"), "The answer")
-        except (ValueError, BadValue) as error:
-            raise NetworkError(f"The endpoint sent no latents: {error}", "Check `--endpoint`") from None
+        return wire.sent(content, headers)
 
     def _post(
         self, body: bytes, parameters: list[tuple[str, str]], accepts: str, most: int
@@ -84,7 +79,8 @@ class Endpoint:
             if status < 300:
                 return content, headers
             if status not in AGAIN or last:
-                raise LocalspecError(f"`{self.url}` refuses ({status}): {_reason(content)}", None)
+                kind = NetworkError if status in AGAIN else LocalspecError
+                raise kind(f"`{self.url}` refuses ({status}): {_reason(content)}", None)
             self._wait(number, f"answers {status}", headers.get("retry-after"))
         raise AssertionError("tries end in an answer or an error")
 

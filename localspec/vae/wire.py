@@ -38,7 +38,7 @@ SCALINGS = {  # of well-known autoencoders, by model
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of an autoencoder beside the tensor."""
+    """A request to an autoencoder, beside its tensor."""
 
     scaling: Scaling = Scaling()
     output: str = "pil"
@@ -94,14 +94,19 @@ def tensor_of(data: bytes, shape: list[str], dtype: str | None, what: str) -> Te
     return Tensor(data, tuple(map(int, shape)), dtype).check(what)
 
 
-def answer_of(data: bytes, headers: Mapping[str, str], asked: Tensor, processed: bool) -> Tensor:
-    """Return a tensor of pictures that an endpoint sent for latents; raises NetworkError for a lie."""
+def sent(data: bytes, headers: Mapping[str, str]) -> Tensor:
+    """Return the tensor that an endpoint sent; raises NetworkError if it contradicts its headers."""
     try:
         shape = json.loads(headers.get("shape", "null"))
         sides = [str(side) for side in shape] if isinstance(shape, list) else []
-        found = tensor_of(data, sides, headers.get("dtype"), "The answer")
+        return tensor_of(data, sides, headers.get("dtype"), "The answer")
     except (ValueError, BadValue) as error:
         raise NetworkError(f"The endpoint sent no tensor: {error}", "Check `--endpoint`") from None
+
+
+def answer_of(data: bytes, headers: Mapping[str, str], asked: Tensor, processed: bool) -> Tensor:
+    """Return a tensor of pictures that an endpoint sent for latents; raises NetworkError for a lie."""
+    found = sent(data, headers)
     high, wide = found.shape[1:3] if processed else found.shape[-2:]
     if len(found.shape) != 4 or found.shape[0] != asked.shape[0] or found.shape[3 if processed else 1] != 3:
         raise NetworkError(

@@ -126,7 +126,7 @@ class VaeOptions:
 
     @property
     def asked(self) -> Asked:
-        """What is asked of the autoencoder; raises BadValue."""
+        """The request to the autoencoder; raises BadValue."""
         from localspec.vae.wire import SCALINGS, Asked, Scaling
 
         scaling = SCALINGS[self.model] if self.model else Scaling(self.scaling_factor, self.shift_factor)

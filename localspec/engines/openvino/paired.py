@@ -20,7 +20,7 @@ from localspec.formats.pipo.graph import GRAPH, HEAD_GRAPH, SECOND
 
 
 class PairFiles:
-    """What sessions that read pairs share: the compiled graphs, and what tells how sure the head is.
+    """The compiled graphs of sessions that read pairs, and the head's own estimate of its certainty.
 
     Raises BrokenModel for damaged files.
     """

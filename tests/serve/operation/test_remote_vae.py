@@ -277,3 +277,11 @@ def test_the_command_decodes_remotely_here_and_with_a_fallback(
         assert files == [str(tmp_path / f"{name}-{at}.png") for at in (1, 2)]
         assert all(Path(file).read_bytes() == expected for file in files)
         assert ("this machine takes over" in done.err) == (name == "either")
+
+
+def test_an_endpoint_that_stays_busy_counts_as_failed(
+    lying: Callable[[Answer], str], latents: Tensor
+) -> None:
+    url = lying(lambda handler, body: sent(handler, b"busy", 503))
+    with pytest.raises(NetworkError, match=r"refuses \(503\)"):
+        endpoint(url).picture(latents, SCALED)

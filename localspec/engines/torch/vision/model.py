@@ -33,7 +33,7 @@ class Seen(NamedTuple):
 
 
 class SeeingModel:
-    """What a session needs of a model with eyes.
+    """A model with eyes, as its sessions use it.
 
     `wanted` says how many visual tokens run in which layers, None lets all of them. Where all do, `own` is a
     decoder with recorded passes.
