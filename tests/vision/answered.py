@@ -16,13 +16,11 @@ def answered(reader: Reader, seen: Any, questions: Any, schedule: Schedule) -> A
     decoder, patches = reader.decoder, seen.shape[1]
     length = patches + questions.shape[1]
     positions = torch.arange(length + ANSWER, device=seen.device)
-    turns = decoder.turns(positions, seen.dtype)
     x = torch.cat([seen, decoder.embedded(questions)], 1)
-    memory = reader.memory(length + ANSWER)
-    first = (turns[0][:length], turns[1][:length])
-    states = reader.read(x, first, memory, positions[:patches], schedule)[:, -1:]
+    memory = reader.memory(length + ANSWER, len(x))
+    states = reader.read(x, positions[:length], memory, range(patches), schedule)[:, -1:]
     found = [decoder.logits(states).argmax(-1)]
     for at in range(length, length + ANSWER - 1):
-        here = (turns[0][at : at + 1], turns[1][at : at + 1])
-        found.append(decoder.logits(reader.read(decoder.embedded(found[-1]), here, memory)).argmax(-1))
+        here = reader.read(decoder.embedded(found[-1]), positions[at : at + 1], memory)
+        found.append(decoder.logits(here).argmax(-1))
     return torch.cat(found, 1)

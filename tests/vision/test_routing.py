@@ -75,8 +75,7 @@ def test_logits_are_those_of_layers_that_some_tokens_sit_out(llava: Path, method
     schedule = by_mean(2 * keep, method, 8, 18)
     wanted, ran = reference(llava, text, schedule)
     assert np.abs(read(session, text) - wanted).max() < 1e-4
-    rows = [kept.length for kept in session._memory]  # type: ignore[attr-defined]
-    assert rows == [len(text) - 18 + len(places) for places in ran]
+    assert session._memory.lengths == [len(text) - 18 + len(places) for places in ran]  # type: ignore[attr-defined]
 
 
 def test_tokens_return_with_reroute_alone(llava: Path) -> None:

@@ -93,15 +93,15 @@ class CardDecoder(Decoder):
         import torch
 
         attend = torch.nn.functional.scaled_dot_product_attention
-        texts, mask, count = places.texts, places.mask, len(queries)
+        texts, mask = places.texts, places.mask
         if texts is None:
             seen = [part[None, :, : places.end] for part in kept]
             rows = queries.transpose(0, 1)[None]
-            if mask is None:
-                mask = last_of(count, places.end)
         else:
             seen = [part[:, :, : places.end][texts] for part in kept]
             rows = queries.unflatten(0, places.slots.shape).transpose(1, 2)
             mask = None if mask is None else mask[:, None]
+        if mask is None:
+            mask = last_of(rows.shape[2], places.end)
         found = attend(rows, *seen, attn_mask=mask, scale=scale, enable_gqa=True)
         return found.transpose(1, 2).flatten(2).flatten(0, 1)

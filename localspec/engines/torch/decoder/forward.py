@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ class Places:
 
     They see the first `end` slots, as far as the boolean `mask` [tokens, end] says. Without a mask they are
     the last of `end` tokens in order. Tokens of several texts, as many of each, have `slots` [texts, tokens]
-    in the rows `texts` [texts] of the buffers, and a `mask` [texts, tokens, end]. Few tokens with a mask
-    may have the `ends` [texts], behind which none sees a slot.
+    in the rows `texts` [texts] of the buffers, and a `mask` [texts, tokens, end] or none. Few tokens with a
+    mask may have the `ends` [texts], behind which none sees a slot.
     """
 
     positions: Tensor
@@ -152,28 +152,11 @@ class Decoder:
         `mask` [heads of a key * tokens, end] is that of the pass, once for each head that shares a key: these
         heads are rows of one product, so that no key is repeated.
         """
-        import torch
-
-        attention = torch.nn.functional.scaled_dot_product_attention
-        queries, keys, values = (part.transpose(0, 1) for part in heads)
-        for kept, new in ((kept_keys, keys), (kept_values, values)):
-            kept.index_copy_(1, places.slots, new)
-        count, shape = queries.shape[1], self.shape
-        scale = {"scale": shape.attention_scale}
-        if mask is None and places.end == count:
-            found = attention(
-                queries[None], keys[None], values[None], is_causal=True, enable_gqa=True, **scale
-            )
-        else:
-            seen = (kept[None, :, : places.end] for kept in (kept_keys, kept_values))
-            if mask is None:
-                found = attention(
-                    queries[None], *seen, attn_mask=last_of(count, places.end), enable_gqa=True, **scale
-                )
-            else:
-                rows = queries.reshape(1, shape.key_heads, -1, shape.head_width)
-                found = attention(rows, *seen, attn_mask=mask, **scale).reshape(1, *queries.shape)
-        return found[0].transpose(0, 1).flatten(1)
+        new = tuple(part.transpose(0, 1) for part in heads)
+        for kept, part in ((kept_keys, new[1]), (kept_values, new[2])):
+            kept.index_copy_(1, places.slots, part)
+        seen = (part[None, :, : places.end] for part in (kept_keys, kept_values))
+        return self._mixed_heads([part[None] for part in new], seen, mask, places.end)
 
     def _attend_apart(
         self,
@@ -184,25 +167,36 @@ class Decoder:
         kept_values: Tensor,
     ) -> Tensor:
         """Keep new keys and values of several texts, and let the queries of each attend to its own."""
-        import torch
-
-        texts, slots, shape = places.texts, places.slots, self.shape
+        texts, slots = places.texts, places.slots
         assert texts is not None
-        assert mask is not None
         queries, keys, values = (part.unflatten(0, slots.shape) for part in heads)
         for kept, new in ((kept_keys, keys), (kept_values, values)):
             kept[texts[:, None], :, slots] = new
-        rows = queries.transpose(1, 2).reshape(len(texts), shape.key_heads, -1, shape.head_width)
         seen = (kept[:, :, : places.end][texts] for kept in (kept_keys, kept_values))
-        found = torch.nn.functional.scaled_dot_product_attention(
-            rows, *seen, attn_mask=mask[:, None], scale=shape.attention_scale
-        )
-        return (
-            found.reshape(len(texts), shape.heads, -1, shape.head_width)
-            .transpose(1, 2)
-            .flatten(2)
-            .flatten(0, 1)
-        )
+        each = [part.transpose(1, 2) for part in (queries, keys, values)]
+        return self._mixed_heads(each, seen, None if mask is None else mask[:, None], places.end)
+
+    def _mixed_heads(
+        self, new: Sequence[Tensor], seen: Iterable[Tensor], mask: Tensor | None, end: int
+    ) -> Tensor:
+        """Return attention [texts * tokens, heads * head_width] of new queries [texts, heads, tokens, ...].
+
+        They attend to new keys and values where those are all of a text, and else to the first `end` of the
+        buffers, `seen`. Without a mask they are the last of them in order.
+        """
+        import torch
+
+        attention = torch.nn.functional.scaled_dot_product_attention
+        queries, scale = new[0], self.shape.attention_scale
+        count = queries.shape[2]
+        if mask is None and end == count:
+            found = attention(*new, is_causal=True, enable_gqa=True, scale=scale)
+        elif mask is None:
+            found = attention(queries, *seen, attn_mask=last_of(count, end), enable_gqa=True, scale=scale)
+        else:
+            rows = queries.reshape(len(queries), self.shape.key_heads, -1, self.shape.head_width)
+            found = attention(rows, *seen, attn_mask=mask, scale=scale).reshape(queries.shape)
+        return found.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def _before(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return what a sub-block reads: x, normed unless its norm follows it."""

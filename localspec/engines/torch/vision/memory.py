@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Container
+from itertools import pairwise
 
-from localspec.engines.torch.decoder.weights import Tensor
-from localspec.engines.torch.kv_cache import grown
+from localspec.engines.torch.decoder.forward import Decoder
+from localspec.engines.torch.decoder.passes import Buffers
 
 
 class LayerRows:
-    """Keys and values of a layer, in buffers [texts, key_heads, room, head_width] that double when full."""
+    """Keys and values of one text, or of several, in buffers of all layers; a layer's first `lengths` count."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._keys: Any = None
-        self._values: Any = None
-        self.length = 0
+    def __init__(self, decoder: Decoder, most: int, texts: int = 1) -> None:
+        self.buffers = Buffers(decoder, most, texts if texts > 1 else 0)
+        self.lengths = [0] * decoder.shape.layers
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append keys and values [texts, key_heads, tokens, head_width]; return views of all of them."""
-        begin, end = self.length, self.length + keys.shape[2]
-        if not begin and (self._keys is None or self._keys.shape[2] < end):
-            room = grown(0, end, self._most)
-            self._keys, self._values = (_larger(part, part[:, :, :0], room) for part in (keys, values))
-        elif self._keys.shape[2] < end:
-            room = grown(self._keys.shape[2], end, self._most)
-            kept = (self._keys[:, :, :begin], self._values[:, :, :begin])
-            self._keys, self._values = (_larger(part, part, room) for part in kept)
-        self._keys[:, :, begin:end], self._values[:, :, begin:end] = keys, values
-        self.length = end
-        return self._keys[:, :, :end], self._values[:, :, :end]
+    def hold(self, count: int) -> None:
+        """Make room for so many more tokens in every layer."""
+        longest = max(self.lengths)
+        self.buffers.hold(longest + count, longest)
 
+    def stretches(self, cuts: Container[int]) -> list[range]:
+        """Return stretches of layers that keep as many tokens, with a new one before each layer in `cuts`."""
+        layers = range(1, len(self.lengths))
+        new = [at for at in layers if at in cuts or self.lengths[at] != self.lengths[at - 1]]
+        return [range(*pair) for pair in pairwise([0, *new, len(self.lengths)])]
 
-def _larger(like: Tensor, kept: Tensor, room: int) -> Tensor:
-    """Return a buffer for `room` tokens that starts with those of `kept`."""
-    texts, heads, _, width = like.shape
-    new = like.new_zeros((texts, heads, room, width))
-    new[:, :, : kept.shape[2]] = kept
-    return new
+    def append(self, layers: range, count: int) -> None:
+        """Note that some layers keep so many tokens more."""
+        for at in layers:
+            self.lengths[at] += count
+
+    def cut(self, count: int) -> None:
+        """Drop the last tokens of every layer, which all of them keep."""
+        self.lengths = [length - count for length in self.lengths]

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from localspec.core.types import Picture
 from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.card import decoder_of
-from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.session import OwnDecoder
 from localspec.engines.torch.model import TorchModel, use_threads
 from localspec.engines.torch.vision.reader import Reader
@@ -47,9 +46,9 @@ class SeeingModel:
         self.engine, self.wanted = engine, wanted
         part = config.text_part(folder, engine.config.to_dict())
         weights = loading.weights_of(engine.model, of_folder(part), config.text_name)
-        self.reader = Reader(Decoder(weights))
+        self.reader = Reader(decoder_of(weights))
         routed = wanted or engine.place.type not in ("cpu", "cuda")
-        self.own = None if routed else OwnDecoder(decoder_of(weights), engine.context, (), engine.threads)
+        self.own = None if routed else OwnDecoder(self.reader.decoder, engine.context, (), engine.threads)
         self.place, self.context, self.vocab = engine.place, engine.context, engine.vocab
         eyes = engine.model.config.vision_config
         self._eyes = engine.model.config

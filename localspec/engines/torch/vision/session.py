@@ -129,11 +129,9 @@ class RoutedSession(PictureSession):
         length = min(length, end)
         while self._routed and self._routed[-1].end > length:
             begin, _, rows = self._routed.pop()
-            for kept, count in zip(self._memory, rows, strict=True):
-                kept.length = count
+            self._memory.lengths = [*rows]
             end, length = begin, min(length, begin)
-        for kept in self._memory:
-            kept.length -= end - length
+        self._memory.cut(end - length)
         self._text.cut(length)
         return length
 
@@ -148,24 +146,21 @@ class RoutedSession(PictureSession):
 
         The last token of a prompt chooses: it is read along if it is not among them, and is never visual.
         """
-        import torch
-
         text, reader, begin = self._text, self._model.reader, len(self._text)
         chosen = self._model.wanted and begin < len(self._prompt) and bool(text.visual(tokens))
         more = [self._prompt[-1]] if chosen and begin + len(tokens) < len(self._prompt) else []
         read = [*tokens, *more]
         visual = [place for place in text.visual(read) if place < len(read) - 1] if chosen else []
-        rows = tuple(kept.length for kept in self._memory)
+        rows = tuple(self._memory.lengths)
         schedule = self._schedule(len(visual)) if visual else Schedule()
         states = reader.read(
             text.embedded(read)[None],
-            reader.decoder.turns(text.positions(read), reader.decoder.weights.norm.dtype),
+            text.positions(read),
             self._memory,
-            torch.tensor(visual, dtype=torch.long, device=self._model.place),
+            visual,
             schedule,
         )[0]
-        for kept in self._memory:
-            kept.length -= len(more)
+        self._memory.cut(len(more))
         text.append(tokens)
         if schedule.decisions:
             self._routed.append(Routed(begin, len(text), rows))

@@ -9,6 +9,7 @@ import numpy as np
 
 from localspec.core.types import Picture, Tokens
 from localspec.engines.torch.vision.model import SeeingModel, Seen
+from localspec.engines.torch.vision.sending import sent
 
 Place = tuple[int, int, int]  # of a token in time, height and width
 
@@ -65,23 +66,20 @@ class PictureText:
         """Return the embeddings [tokens, width] of the next tokens."""
         import torch
 
-        ids = torch.tensor(list(tokens), device=self._model.place)
-        x = self._model.reader.decoder.embedded(ids)
+        place = self._model.place
+        x = self._model.reader.decoder.embedded(sent(tokens, place))
         if at := self.visual(tokens):
             before = self._ids.count(self._token)
             states = torch.cat([picture.states for picture in self.pictures])
-            x[at] = states[before : before + len(at)].to(x.dtype)
+            x.index_copy_(0, sent(at, place), states[before : before + len(at)].to(x.dtype))
         return x
 
     def positions(self, tokens: Tokens) -> Any:
         """Return the positions of the next tokens, [tokens], or with sections one for each rotary pair."""
-        import torch
-
-        places = torch.tensor(self._next_places(tokens), device=self._model.place)
         sections = self._model.shape.sections
-        if not sections:
-            return places[:, 0]
-        return places[:, [axis for axis, count in enumerate(sections) for _ in range(count)]]
+        places = np.array(self._next_places(tokens), np.int64).reshape(-1, 3)
+        of_pairs = np.repeat(places, sections, 1) if sections else places[:, 0]
+        return sent(of_pairs, self._model.place)
 
     def _next_places(self, tokens: Tokens) -> list[Place]:
         """Return the positions of the next tokens in time, height and width.

@@ -1,0 +1,15 @@
+"""Numbers of the main memory that a device gets without anyone waiting for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localspec.engines.torch.decoder.weights import Tensor
+
+
+def sent(values: Any, place: Any) -> Tensor:
+    """Return numbers, in lists or of NumPy, as a tensor on a device, copied there behind the work that it already has."""
+    import torch
+
+    card = place.type == "cuda"
+    return torch.tensor(values, pin_memory=card).to(place, non_blocking=card)
