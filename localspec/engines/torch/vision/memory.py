@@ -10,7 +10,10 @@ from localspec.engines.torch.decoder.passes import Buffers
 
 
 class LayerRows:
-    """Keys and values of one text, or of several, in buffers of all layers; a layer's first `lengths` count."""
+    """Keys and values of one text, or of several, in buffers of all layers.
+
+    `lengths` [layers] are the tokens that each layer keeps, in its first slots.
+    """
 
     def __init__(self, decoder: Decoder, most: int, texts: int = 1) -> None:
         self.buffers = Buffers(decoder, most, texts if texts > 1 else 0)

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from localspec.core.types import Picture
 from localspec.engines.torch.decoder import loading
 from localspec.engines.torch.decoder.card import decoder_of
+from localspec.engines.torch.decoder.passes import Recorder
 from localspec.engines.torch.decoder.session import OwnDecoder
 from localspec.engines.torch.model import TorchModel, use_threads
+from localspec.engines.torch.vision.eyes import RecordedEyes
 from localspec.engines.torch.vision.reader import Reader
 from localspec.errors import UnsupportedModel
 from localspec.formats.graph.architecture import of_folder
@@ -53,6 +55,7 @@ class SeeingModel:
         eyes = engine.model.config.vision_config
         self._eyes = engine.model.config
         self.pixels = pixels.read(engine.path, self.shape.family, int(getattr(eyes, "patch_size", 14)))
+        self._recorded: RecordedEyes | None = None
         self._looked: OrderedDict[str, Seen] = OrderedDict()
         if self.shape.family == config.LLAVA:
             self._check_tower(eyes)
@@ -85,23 +88,35 @@ class SeeingModel:
             use_threads(engine.threads)
         with torch.inference_mode(), memory_errors(self.place, "a picture"):
             if self.shape.family == config.LLAVA:
-                values = torch.from_numpy(pixels.square(picture.pixels, self.pixels))[None]
-                given: dict[str, Any] = {}
+                square = torch.from_numpy(pixels.square(picture.pixels, self.pixels))[None]
+                states = self._square_seen(square.to(self.place, engine.dtype))
                 rows = columns = round(self._patches() ** 0.5)
             else:
                 flat, (rows, columns) = pixels.patches(picture.pixels, self.pixels)
-                values = torch.from_numpy(flat)
-                given = {"image_grid_thw": torch.tensor([[1, rows, columns]], device=self.place)}
+                grid = torch.tensor([[1, rows, columns]], device=self.place)
+                values = torch.from_numpy(flat).to(self.place, engine.dtype)
+                states = self._features(values, image_grid_thw=grid)
                 rows, columns = rows // self.pixels.merge, columns // self.pixels.merge
-            values = values.to(self.place, engine.dtype)
-            found = engine.model.model.get_image_features(pixel_values=values, **given)
-            states = getattr(found, "pooler_output", found)[0]  # as transformers 5 returns it, or 4
         if len(states) != self.tokens_of(picture):
             raise UnsupportedModel(
                 f"The eyes of `{engine.path}` see {len(states)} tokens in a picture, and its numbers say "
                 f"{self.tokens_of(picture)}"
             )
         return Seen(picture.digest, states.to(engine.dtype), rows, columns)
+
+    def _square_seen(self, values: Any) -> Any:
+        """Return the embeddings of a LLaVA's picture, whose size is always the same; a card records that."""
+        if self.place.type != "cuda":
+            return self._features(values)
+        if self._recorded is None:
+            recorder = self.own.recorder if self.own else None
+            self._recorded = RecordedEyes(self._features, values, recorder or Recorder(self.place))
+        return self._recorded(values)
+
+    def _features(self, values: Any, **given: Any) -> Any:
+        """Return the embeddings [tokens, width] of a picture's values in transformers' modules."""
+        found = self.engine.model.model.get_image_features(pixel_values=values, **given)
+        return getattr(found, "pooler_output", found)[0]  # as transformers 5 returns it, or 4
 
     def _patches(self) -> int:
         """Return the tokens of a LLaVA's picture."""
