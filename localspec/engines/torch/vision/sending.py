@@ -8,7 +8,7 @@ from localspec.engines.torch.decoder.weights import Tensor
 
 
 def sent(values: Any, place: Any) -> Tensor:
-    """Return numbers, in lists or of NumPy, as a tensor on a device, which gets them behind its other work."""
+    """Return numbers, in lists or of NumPy, as a tensor on a device that gets them after other work."""
     import torch
 
     card = place.type == "cuda"
