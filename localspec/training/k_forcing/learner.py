@@ -13,7 +13,7 @@ from localspec.training.loop import autocast
 
 Tensor = Any  # torch.Tensor
 
-GROUPS = 8  # places in a text after which tokens are learned at a time
+GROUPS = 8  # places in a text after which tokens are learned at a time, unless said otherwise
 GREEDY = 0.4  # share of groups that are learned at temperature 0
 COOLEST = 0.3  # least temperature of the others
 EVAL_BATCH = 8  # texts

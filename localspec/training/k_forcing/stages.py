@@ -18,7 +18,8 @@ from localspec.training.k_forcing.learner import KForcingLearner
 from localspec.training.loop import Listener, TrainingPlan, train
 
 SPREAD = 0.02  # standard deviation of first weights
-BATCHES = {"cuda": (16, 1e-3), "cpu": (4, 2e-3)}  # texts of a step, and the learning rate
+# Texts of a step, places in each that are learned, and the learning rate.
+BATCHES = {"cuda": (64, 16, 1e-3), "cpu": (4, 8, 2e-3)}
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class KForcingPlan:
                 f"`k` is {self.k}", f"Hints learn {', '.join(map(str, STAGES[:-1]))} or {MOST} tokens a pass"
             )
 
+    def groups(self, device: Any) -> int:
+        """Return in how many places of a text tokens are learned at a time."""
+        return BATCHES["cuda" if device.type == "cuda" else "cpu"][1]
+
     @property
     def stages(self) -> list[int]:
         """The tokens a pass of each stage: 2, 4 ... k."""
@@ -51,7 +56,7 @@ class KForcingPlan:
 
     def training(self, device: Any) -> TrainingPlan:
         """Return the plan of one stage's loop on a torch device."""
-        batch, rate = BATCHES["cuda" if device.type == "cuda" else "cpu"]
+        batch, _, rate = BATCHES["cuda" if device.type == "cuda" else "cpu"]
         count = len(self.stages)
         return TrainingPlan(
             seconds=self.seconds / count,
@@ -88,7 +93,8 @@ def train_hints(
     teacher, steps = None, 0
     for stage in plan.stages:
         hints = TorchHints(shape, weights, model)
-        learner = KForcingLearner(hints, teacher, held_out, k=stage, seed=plan.seed)
+        groups = plan.groups(model.device)
+        learner = KForcingLearner(hints, teacher, held_out, k=stage, groups=groups, seed=plan.seed)
         done = folder / f"hints-{stage}.pt"
         if (known := _load(weights, done)) is None:
             listener.say(f"Learning {stage} tokens a pass")

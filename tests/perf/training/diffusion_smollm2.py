@@ -38,7 +38,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--draft-layers", type=int, default=10)
     parser.add_argument("--writing", type=float, default=4, help="minutes of writing texts first")
     parser.add_argument("--max-texts", type=int, default=20_000)
-    parser.add_argument("--write-batch", type=int, default=384, help="texts that are written at a time")
+    parser.add_argument("--write-batch", type=int, default=1024, help="texts that are written at a time")
     parser.add_argument("--held-out", type=int, default=64, help="texts for evaluation")
     parser.add_argument("--mask", default="<empty_output>", help="a special token that no text has")
     parser.add_argument("--rate", type=float, default=3e-4)

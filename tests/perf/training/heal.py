@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--writing", type=float, default=4, help="minutes of writing texts first")
     parser.add_argument("--max-texts", type=int, default=20_000)
-    parser.add_argument("--write-batch", type=int, default=384, help="texts that are written at a time")
+    parser.add_argument("--write-batch", type=int, default=1024, help="texts that are written at a time")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rank", type=int, default=-1)
     parser.add_argument("--work", type=Path, required=True)

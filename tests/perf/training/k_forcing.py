@@ -28,10 +28,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10, help="of training")
     parser.add_argument("--writing", type=float, default=3, help="minutes of writing texts first")
     parser.add_argument("--max-texts", type=int, default=20_000)
-    parser.add_argument("--write-batch", type=int, default=384, help="texts that are written at a time")
+    parser.add_argument("--write-batch", type=int, default=1024, help="texts that are written at a time")
     parser.add_argument("--held-out", type=int, default=64, help="texts for evaluation")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--batch", type=int, default=0, help="texts of a step, 0 for the default")
+    parser.add_argument("--rate", type=float, default=0.0, help="learning rate, 0 for the default")
+    parser.add_argument("--steps", type=int, default=1 << 40)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -44,7 +45,13 @@ def main() -> None:
     place = torch_devices.find_device("auto")[1]
     model = loading.load(asked.target, place, torch_devices.natural_dtype(place))
     plan = KForcingPlan(
-        asked.minutes * 60, k=asked.k, rank=asked.rank, batch=asked.batch, rate=asked.rate, seed=asked.seed
+        asked.minutes * 60,
+        k=asked.k,
+        rank=asked.rank,
+        batch=asked.batch,
+        rate=asked.rate,
+        seed=asked.seed,
+        steps=asked.steps,
     )
     hints = train_hints(model, read(asked.work / TEXTS), context.target_texts(), plan, asked.work, context)
     out = asked.work / "hints"

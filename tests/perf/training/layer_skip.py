@@ -29,7 +29,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=12, help="of training")
     parser.add_argument("--writing", type=float, default=4, help="minutes of writing texts first")
     parser.add_argument("--max-texts", type=int, default=20_000)
-    parser.add_argument("--write-batch", type=int, default=384, help="texts that are written at a time")
+    parser.add_argument("--write-batch", type=int, default=1024, help="texts that are written at a time")
     parser.add_argument("--held-out", type=int, default=64, help="texts for evaluation")
     parser.add_argument("--rank", type=int, default=8, help="of the adapters; 8 keeps SmolLM2's under 6 MB")
     parser.add_argument("--dropout", type=float, default=0.1, help="how often the last layer is left out")

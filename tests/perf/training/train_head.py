@@ -30,7 +30,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--texts", type=Path, help="JSON lines of [prompt tokens, answer tokens]")
     parser.add_argument("--writing", type=float, default=3, help="minutes of writing texts first")
     parser.add_argument("--max-texts", type=int, default=20_000)
-    parser.add_argument("--write-batch", type=int, default=512, help="texts that are written at a time")
+    parser.add_argument("--write-batch", type=int, default=1024, help="texts that are written at a time")
     parser.add_argument("--held-out", type=int, default=96, help="texts for evaluation")
     parser.add_argument("--intermediate", type=int, default=0, help="width of the MLP, the target's for 0")
     parser.add_argument("--vocab", type=int, default=32768, help="tokens that the head can guess")
