@@ -83,12 +83,13 @@ def train_head(
     learner = HeadLearner(head, tokens, features, held_out, depth=plan.depth, loss=plan.loss, warm=plan.warm)
     try:
         result = train(learner, texts, plan.training(model.device), checkpoint, listener)
-        accepted = learner.acceptance(held_out)
+        accepted, sampled = learner.acceptance(held_out), learner.sampled(held_out)
     finally:
         features.close()
     card = {
         "acceptance": [round(rate, 4) for rate in accepted.rates],
         "guesses": round(accepted.guesses, 4),
+        "sampled_guesses": round(sampled, 4),
         "before": round(result.before, 4),
         "depth": plan.depth,
         "loss": plan.loss,

@@ -83,14 +83,9 @@ class HeadLearner:
 
         batch = self._features.batch(texts)
         depth = 1 if progress < self._single else self._depth
-        whole = _shifted(batch.answers, depth)  # positions with `depth` guesses inside the answer
         entropy = progress < self._warm or self._kind == CE
-        found = []
         with autocast(batch.tokens.device):
-            for guess, states in enumerate(self._head.unroll(batch.tokens, batch.states, depth)):
-                last, mass = (_moved(part, guess + 1)[whole] for part in (batch.last, batch.mass))
-                found.append(self._compared(states[whole], last, mass, entropy))
-        each = torch.stack(found)  # [depth, positions]
+            each = self._each(batch, depth, entropy=entropy)
         if entropy:
             weights = torch.tensor([LATER**guess for guess in range(depth)], device=each.device)
             return (each.mean(1) * weights).sum() / weights.sum()
@@ -116,6 +111,33 @@ class HeadLearner:
                 reached += self._reached(batch)
         rates = [float(reached[at + 1] / reached[at].clamp_min(1)) for at in range(EVALUATED)]
         return Acceptance(tuple(rates), float(reached[1:].sum() / reached[0].clamp_min(1)))
+
+    def sampled(self, texts: Sequence[TargetText]) -> float:
+        """Return how many guesses in a row are accepted in the mean where both sample at temperature 1.
+
+        That is sum_j prod_{i<=j} (1 - TV_i) (2606.12370), over the same guesses as `acceptance`.
+        """
+        import torch
+
+        total, count = 0.0, 0
+        with torch.no_grad(), autocast(self._rows.device):
+            for at in range(0, len(texts), EVAL_BATCH):
+                batch = self._features.batch(texts[at : at + EVAL_BATCH])
+                each = self._each(batch, EVALUATED, entropy=False)
+                total += float(each.cumprod(0).sum())
+                count += each.shape[1]
+        return total / max(count, 1)
+
+    def _each(self, batch: Batch, depth: int, *, entropy: bool) -> Tensor:
+        """Return the cross-entropies or overlaps [depth, positions] of guesses inside the answers."""
+        import torch
+
+        whole = _shifted(batch.answers, depth)  # positions with `depth` guesses inside the answer
+        found = []
+        for guess, states in enumerate(self._head.unroll(batch.tokens, batch.states, depth)):
+            last, mass = (_moved(part, guess + 1)[whole] for part in (batch.last, batch.mass))
+            found.append(self._compared(states[whole], last, mass, entropy))
+        return torch.stack(found)
 
     def _reached(self, batch: Batch) -> Tensor:
         """Return at how many positions at least 0, 1, ... guesses in a row are right."""

@@ -175,7 +175,17 @@ def test_losses_are_their_formulas(gguf: Path, teacher: Any, texts: list[TargetT
             for each in head.unroll(torch.tensor([whole]), states, depth)
         ]
         single = float(learner.loss([text], 0.1))
+        long = [
+            head.logits(each)[0].softmax(-1).numpy()
+            for each in head.unroll(torch.tensor([whole]), states, EVALUATED)
+        ]
+    sampled = learner.sampled([text])
     features.close()
+    expected = [
+        np.cumprod([np.minimum(target[at + 1 + j], long[j][at]).sum() for j in range(EVALUATED)]).sum()
+        for at in range(len(text.prompt) - 2, len(whole) - 1 - EVALUATED)
+    ]
+    assert sampled == pytest.approx(np.mean(expected), abs=1e-5)
     accepted, entropies = [], [[], []]
     for at in range(len(text.prompt) - 2, len(whole) - 1 - depth):
         overlaps = [np.minimum(target[at + 1 + guess], drafts[guess][at]).sum() for guess in range(depth)]

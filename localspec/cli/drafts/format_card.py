@@ -93,6 +93,7 @@ def head_lines(card: Card) -> list[str]:
     facts = {
         "accepted": rates and f"{card['guesses']:.2f} of {len(rates)} guesses in a row",
         "by position": rates and " ".join(f"{rate:.0%}" for rate in rates),
+        "sampled": f"{card['sampled_guesses']:.2f} at temperature 1" if "sampled_guesses" in card else "",
         "cost": f"{card['cost_ratio']:.2f} of a pass of the target" if "cost_ratio" in card else "",
         "predicted": _predicted(card["predicted"]) if "predicted" in card else "",
         "training": _training(card) if "steps" in card else "",
