@@ -93,8 +93,9 @@ def train_hints(
     teacher, steps = None, 0
     for stage in plan.stages:
         hints = TorchHints(shape, weights, model)
-        groups = plan.groups(model.device)
-        learner = KForcingLearner(hints, teacher, held_out, k=stage, groups=groups, seed=plan.seed)
+        learner = KForcingLearner(
+            hints, teacher, held_out, k=stage, groups=plan.groups(model.device), seed=plan.seed
+        )
         done = folder / f"hints-{stage}.pt"
         if (known := _load(weights, done)) is None:
             listener.say(f"Learning {stage} tokens a pass")
@@ -103,11 +104,7 @@ def train_hints(
             _save(weights, known, done)
         steps += known
         teacher = TorchHints(shape, {name: value.detach().clone() for name, value in weights.items()}, model)
-    own, hinted = learner.perplexity(held_out)
-    card = {
-        "agreement": [round(rate, 4) for rate in learner.agreement(held_out, 1.0)],
-        "greedy_agreement": [round(rate, 4) for rate in learner.agreement(held_out, 0.0)],
-        "perplexity": [round(own, 3), round(hinted, 3)],
+    card = _found_on(learner, held_out) | {
         "k": plan.k,
         "steps": steps,
         "texts": len(texts),
@@ -117,6 +114,16 @@ def train_hints(
     return StoredHints(
         shape, {name: value.detach().float().cpu().numpy() for name, value in weights.items()}, card
     )
+
+
+def _found_on(learner: KForcingLearner, held_out: Sequence[TargetText]) -> dict[str, Any]:
+    """Return what a card tells about hints on held-out texts."""
+    own, hinted = learner.perplexity(held_out)
+    return {
+        "agreement": [round(rate, 4) for rate in learner.agreement(held_out, 1.0)],
+        "greedy_agreement": [round(rate, 4) for rate in learner.agreement(held_out, 0.0)],
+        "perplexity": [round(own, 3), round(hinted, 3)],
+    }
 
 
 def shape_for(model: Any, plan: KForcingPlan) -> HintShape:

@@ -101,7 +101,9 @@ class CardDecoder(Decoder):
             seen = [part[:, :, : places.end][texts] for part in kept]
             rows = queries.unflatten(0, places.slots.shape).transpose(1, 2)
             mask = None if mask is None else mask[:, None]
-        if mask is None:
+        whole = mask is None and rows.shape[2] == places.end
+        if mask is None and not whole:
             mask = last_of(rows.shape[2], places.end)
-        found = attend(rows, *seen, attn_mask=mask, scale=scale, enable_gqa=True)
+        shared = self.shape.heads != self.shape.key_heads
+        found = attend(rows, *seen, attn_mask=mask, is_causal=whole, scale=scale, enable_gqa=shared)
         return found.transpose(1, 2).flatten(2).flatten(0, 1)

@@ -11,5 +11,5 @@ def sent(values: Any, place: Any) -> Tensor:
     """Return numbers, in lists or of NumPy, as a tensor on a device that gets them after other work."""
     import torch
 
-    card = place.type == "cuda"
-    return torch.tensor(values, pin_memory=card).to(place, non_blocking=card)
+    here = torch.as_tensor(values)
+    return here.pin_memory().to(place, non_blocking=True) if place.type == "cuda" else here.to(place)
