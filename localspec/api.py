@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from localspec.chat import Chat, Message, sampling_of
 from localspec.errors import PromptError
 from localspec.library import Library, Progress, Silent
-from localspec.output import grammar as grammars
-from localspec.runtime.answer import Answer, AnswerStream
-from localspec.runtime.choice import Choice
-from localspec.runtime.generation import Runtime
+from localspec.runtime.choice import Choice, sampling_of
+from localspec.runtime.load import load as load_parts
+from localspec.runtime.resolution import resolve
+
+if TYPE_CHECKING:
+    from localspec.chat import Chat, Message
+    from localspec.runtime.answer import Answer, AnswerStream
+    from localspec.runtime.generation import Runtime
 
 GIGABYTE = 10**9
+FOR_ANSWERS = ("localspec.chat", "jinja2.ext")  # imported while engines compile
 SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
@@ -121,6 +127,8 @@ class Model:
 
         Raises BadValue for a wrong option.
         """
+        from localspec.chat import Chat
+
         given = {name: options[name] for name in SAMPLING if name in options}  # type: ignore[literal-required]
         return Chat(
             self.runtime,
@@ -149,6 +157,8 @@ class Model:
 
 
 def _constraint(options: GenerateOptions) -> str | None:
+    from localspec.output import grammar as grammars
+
     if "json_schema" in options:
         return grammars.from_schema(dict(options["json_schema"]), "json_schema")
     return grammars.from_text(options["grammar"], "grammar") if "grammar" in options else None
@@ -183,12 +193,27 @@ def load(
 
 
 def load_choice(
-    name: str, choice: Choice, library: Library, progress: Progress, prompt_cache_bytes: int
+    name: str,
+    choice: Choice,
+    library: Library,
+    progress: Progress,
+    prompt_cache_bytes: int,
+    modules: Iterable[str] = (),
 ) -> Model:
     """Load a model of `library`; a choice of only defaults may be replaced by a tuned one.
 
-    Raises LocalspecError.
+    What an answer needs, and `modules` of the caller's, are imported while engines compile. Raises
+    LocalspecError.
     """
     choice = choice.or_tuned()
     choice.check()
-    return Model(Runtime.load(name, choice, library, progress, prompt_cache_bytes=prompt_cache_bytes))
+    resolution = resolve(name, choice, library, progress)
+    loaded = load_parts(resolution, meanwhile=partial(_import, *FOR_ANSWERS, *modules))
+    from localspec.runtime.generation import Runtime
+
+    return Model(Runtime(resolution, prompt_cache_bytes=prompt_cache_bytes, loaded=loaded))
+
+
+def _import(*modules: str) -> None:
+    for module in modules:
+        import_module(module)

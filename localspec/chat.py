@@ -8,7 +8,6 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from localspec.core.sampler import Sampling
 from localspec.core.text import TextStream
 from localspec.core.types import shared_prefix
 from localspec.errors import BadValue, EmptyPrompt, ModelError, PromptError
@@ -20,6 +19,7 @@ from localspec.runtime.generation import Runtime
 from localspec.runtime.pictures import with_pictures
 
 if TYPE_CHECKING:
+    from localspec.core.sampler import Sampling
     from localspec.core.types import Step
 
 Message = dict[str, Any]
@@ -346,32 +346,3 @@ def opens_thought(runtime: Runtime, prompt: Sequence[int]) -> bool:
     if template is None or OPENS not in template.source + (template.with_tools or ""):
         return False  # what looks like a mark is text of the conversation
     return runtime.thought_marks.open_at_end(runtime.tokenizer, prompt)
-
-
-def sampling_of(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
-    """Return the sampling settings that a user gave, completed with the model's defaults.
-
-    `defaults` is the model's generation config, `asked` what the user set. Temperature 0 is greedy and drops
-    the other defaults, except the repetition penalty.
-    """
-    chosen = dict(defaults)
-    sampled = chosen.pop("do_sample", False)
-    if not sampled:
-        chosen = {name: chosen[name] for name in chosen if name == "repetition_penalty"}
-    elif "temperature" not in chosen:
-        chosen["temperature"] = 1.0
-    chosen |= asked
-    if not chosen.get("temperature"):
-        _refuse_idle(asked)
-        chosen = {name: chosen[name] for name in chosen if name not in ("top_k", "top_p", "min_p")}
-    return Sampling(**chosen)
-
-
-def _refuse_idle(asked: dict[str, Any]) -> None:
-    for name in ("top_k", "top_p", "min_p"):
-        if name in asked:
-            shown = name.replace("_", "-")
-            raise BadValue(
-                f"`--{shown}` does nothing at temperature 0, which takes the most likely token",
-                f"Type `--temperature 0.7` beside it, or leave `--{shown}` out",
-            )

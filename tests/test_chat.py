@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 import models
-from localspec.chat import SUMMARY, Chat, Reply, sampling_of
+from localspec.chat import SUMMARY, Chat, Reply
 from localspec.core.sampler import Sampling
 from localspec.core.stop import OutputProcessor
 from localspec.core.types import Step
@@ -19,7 +19,7 @@ from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.formats.tokenizer.folder import FolderTokenizer
 from localspec.library import Library, Silent
 from localspec.output.reasoning import OutputPiece, ThoughtMarks
-from localspec.runtime.choice import Choice
+from localspec.runtime.choice import Choice, sampling_of
 from localspec.runtime.generation import Runtime
 
 CONTEXT = 400

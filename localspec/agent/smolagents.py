@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from localspec import plugins
 from localspec.agent.loop import DEFAULT_MAX_TOKENS, tool_format_of
 from localspec.agent.turn import Turn, parse_turn
-from localspec.chat import opens_thought, sampling_of
+from localspec.chat import opens_thought
 from localspec.core.sampler import Sampling
 from localspec.errors import MissingExtra, PromptError
 from localspec.library import Library, Silent
 from localspec.output import grammar
 from localspec.output.reasoning import split
 from localspec.runtime.answer import Answer
-from localspec.runtime.choice import Choice
+from localspec.runtime.choice import Choice, sampling_of
 from localspec.runtime.generation import Runtime
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -165,7 +166,16 @@ def panels(groups: Mapping[str, tuple[str, ...]]) -> Callable[[Callable[..., Non
 
 
 class Command(TyperCommand):
-    """A command whose `--help` is in the panel of its output, if its options are in panels."""
+    """A command whose `--help` is in the panel of its output, if its options are in panels.
+
+    Python looks for garbage from its beginning on, and not among what was imported before.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        gc.freeze()
+        gc.enable()
+        return super().invoke(ctx)
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option, in its panel."""

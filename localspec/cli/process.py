@@ -6,6 +6,7 @@ This file imports nothing large, so that Ctrl-C during the imports of the comman
 from __future__ import annotations
 
 import codecs
+import gc
 import io
 import os
 import signal
@@ -24,6 +25,7 @@ def main() -> NoReturn:
     open_standard_streams()
     terminals = [number for number in range(3) if os.isatty(number)]
     output = record_stdout()
+    gc.disable()  # until a command begins (options.Command): imports leave no garbage
     try:
         from localspec.cli import app
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec import plugins
+from localspec.core.sampler import Sampling
 from localspec.drafting.tiers import EXIT
 from localspec.errors import BadValue, UnknownName
 from localspec.pictures import schedule
@@ -143,3 +144,32 @@ def having(engine: Spec, part: Spec, **needed: Any) -> Spec:
                 f"`{part}` needs `{name}={value}`, which `{engine}` contradicts", f"Leave `{name}` out there"
             )
     return with_options(engine, **needed)
+
+
+def sampling_of(defaults: dict[str, Any], asked: dict[str, Any]) -> Sampling:
+    """Return the sampling settings that a user gave, completed with the model's defaults.
+
+    `defaults` is the model's generation config, `asked` what the user set. Temperature 0 is greedy and drops
+    the other defaults, except the repetition penalty.
+    """
+    chosen = dict(defaults)
+    sampled = chosen.pop("do_sample", False)
+    if not sampled:
+        chosen = {name: chosen[name] for name in chosen if name == "repetition_penalty"}
+    elif "temperature" not in chosen:
+        chosen["temperature"] = 1.0
+    chosen |= asked
+    if not chosen.get("temperature"):
+        _refuse_idle(asked)
+        chosen = {name: chosen[name] for name in chosen if name not in ("top_k", "top_p", "min_p")}
+    return Sampling(**chosen)
+
+
+def _refuse_idle(asked: dict[str, Any]) -> None:
+    for name in ("top_k", "top_p", "min_p"):
+        if name in asked:
+            shown = name.replace("_", "-")
+            raise BadValue(
+                f"`--{shown}` does nothing at temperature 0, which takes the most likely token",
+                f"Type `--temperature 0.7` beside it, or leave `--{shown}` out",
+            )

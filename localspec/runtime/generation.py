@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -35,15 +34,13 @@ from localspec.output.repetition import Repetition
 from localspec.runtime import diffusion, pictures
 from localspec.runtime.answer import Answer
 from localspec.runtime.choice import OFF, OFF_PART, Choice
-from localspec.runtime.loading import LoadSpec, check_memory
+from localspec.runtime.load import Loaded, load
 from localspec.runtime.resolution import Resolution, resolve
 from localspec.runtime.shared_passes import SharedEngine, shared_engines
 from localspec.state import probes
 from localspec.state.prompt_cache import FOLDER, PromptCache
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from localspec.core.blocks.parts import BlockSampler
     from localspec.core.contracts import Decoding, Drafter, DraftLengthPolicy, Engine
     from localspec.core.types import Step, Tokens
@@ -51,6 +48,7 @@ if TYPE_CHECKING:
     from localspec.formats.tokenizer.token_bytes import Translation
     from localspec.library import Library, Progress
     from localspec.plugins import Spec
+    from localspec.runtime.loading import LoadSpec
 
 SEARCHED = "max_tokens"  # a drafter's option: the tokens of earlier texts that it searches
 NOTHING = "fixed:tokens=0"  # not even the tokens that a grammar forces
@@ -86,32 +84,6 @@ def divided(spec: Spec, texts: int) -> dict[str, Any]:
         return spec.options
     tokens = spec.options.get(SEARCHED, setting.default) // texts
     return spec.options | {SEARCHED: max(tokens, int(setting.option.least or 0))}
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The engines and the tokenizer of a resolution, in memory."""
-
-    engines: dict[LoadSpec, Engine]
-    tokenizer: Tokenizer
-    translation: Translation | None
-
-
-def load(resolution: Resolution, engines: Sequence[tuple[LoadSpec, Engine]] = ()) -> Loaded:
-    """Load what a resolution needs, in parallel; `engines` that are loaded already are used again.
-
-    Raises TooLittleMemory, and what the engines raise.
-    """
-    model, ready = resolution.target.model, dict(engines)
-    specs = dict.fromkeys([resolution.target, *resolution.draft.loads])
-    missing = [spec for spec in specs if spec not in ready]
-    check_memory(missing)
-    with ThreadPoolExecutor(4) as pool:  # each of the four keeps one core busy
-        tokenizer = pool.submit(model.tokenizer)
-        translation = pool.submit(resolution.draft.translation, model)
-        loading = {spec: pool.submit(spec.load) for spec in missing}
-        ready |= {spec: engine.result() for spec, engine in loading.items()}
-        return Loaded(ready, tokenizer.result(), translation.result())
 
 
 class Runtime:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from localspec import plugins
 from localspec.agent.loop import tool_format_of
-from localspec.chat import opens_thought, sampling_of
+from localspec.chat import opens_thought
 from localspec.core.sampler import Sampling
 from localspec.core.types import Step, shared_prefix
 from localspec.errors import BadValue, printable
@@ -19,7 +19,7 @@ from localspec.output.reasoning import ReasoningParser
 from localspec.output.tool_calls import Call
 from localspec.output.tool_format import ToolFormat
 from localspec.runtime.answer import Answer
-from localspec.runtime.choice import AUTO, OFF, OFF_PART
+from localspec.runtime.choice import AUTO, OFF, OFF_PART, sampling_of
 from localspec.runtime.generation import NOTHING, Runtime
 from localspec.serve.trace import Scored, Scores, Source, Sources
 

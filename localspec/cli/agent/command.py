@@ -135,7 +135,7 @@ def make_agent(
 ) -> Agent:
     """Return the agent that the options describe."""
     from localspec.agent.loop import SYSTEM, Agent
-    from localspec.chat import sampling_of
+    from localspec.runtime.choice import sampling_of
 
     defaults = runtime.model.sampling_defaults() if given.temperature is None else {}
     return Agent(

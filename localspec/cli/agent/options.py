@@ -130,8 +130,7 @@ class AgentOptions:
     def parts(self) -> Choice:
         """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting."""
         from localspec.agent.loop import check_tool_format
-        from localspec.chat import sampling_of
-        from localspec.runtime.choice import Choice
+        from localspec.runtime.choice import Choice, sampling_of
 
         sampling_of({}, self.sampling)
         choice = Choice(self.engine, self.draft, self.draft_length, device=self.device, threads=self.threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from localspec.cli.talk.attach import File
     from localspec.runtime.generation import Runtime
 
+ALLOCATIONS = 100_000  # of objects until Python looks for garbage: most are imports, which leave none
+FOR_TALK = ("localspec.cli.talk.attach", "localspec.cli.talk.screen")  # imported while engines compile
 HELP = """Answer a prompt, or hold a conversation.
 
 MODEL is a name in the catalogue, a GGUF file, an OpenVINO or Hugging Face folder, or hf:OWNER/NAME; it is
@@ -51,6 +54,8 @@ def chat(given: ChatOptions) -> None:
     given = given.with_prompt_first()
     text = read_prompt(given.prompt)
     given.check(text)
+    if text is not None:
+        gc.set_threshold(ALLOCATIONS)
     with Keyboard(wanted=text is None) as keyboard:
         run(given, text, keyboard)
 
@@ -59,14 +64,12 @@ def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
     """Load the model, then answer `text`, or hold a conversation when it is None."""
     from localspec.api import load_choice
     from localspec.cli.progress import Terminal
-    from localspec.cli.talk import attach, loop
-    from localspec.cli.talk.state import Talk
     from localspec.library import Library
     from localspec.state.conversations import Sessions
 
     constraint = given.constraint()
     choice = given.parts(constraint)
-    files = [*map(attach.read_any, given.file or ()), *map(attach.read_picture, given.image or ())]
+    files = read_files(given)
     library = Library()
     sessions = Sessions(library.home / "sessions.db")
     name, saved_model, messages = sessions.found(given.session, latest=given.continue_latest)
@@ -74,7 +77,8 @@ def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
     if text is not None and not given.model:
         say_model(model, "the model of the conversation" if saved_model else "the default model")
     with Terminal() as progress:
-        runtime = load_choice(model, choice, library, progress, int(1e9 * given.prompt_cache)).runtime
+        cache = int(1e9 * given.prompt_cache)
+        runtime = load_choice(model, choice, library, progress, cache, FOR_TALK).runtime
     for file in files:
         describe_file(file, runtime)
     conversation = make_chat(runtime, given, constraint)
@@ -82,6 +86,9 @@ def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
         conversation.messages = messages
         conversation.system = given.system or conversation.system
     if text is None:
+        from localspec.cli.talk import loop
+        from localspec.cli.talk.state import Talk
+
         markdown = sys.stdout.isatty() and console.coloured() and constraint is None
         talk = Talk(conversation, model, choice, library, sessions, name, keyboard, given.stats)
         talk.markdown, talk.files = markdown, files
@@ -95,9 +102,19 @@ def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
             save(sessions, name, model, conversation)
 
 
+def read_files(given: ChatOptions) -> list[File]:
+    """Return the files and pictures that go with the question; raises PromptError for one that cannot."""
+    if not (given.file or given.image):
+        return []
+    from localspec.cli.talk import attach
+
+    return [*map(attach.read_any, given.file or ()), *map(attach.read_picture, given.image or ())]
+
+
 def make_chat(runtime: Runtime, given: ChatOptions, constraint: str | None) -> Chat:
     """Return the conversation that the options describe, without turns."""
-    from localspec.chat import Chat, sampling_of
+    from localspec.chat import Chat
+    from localspec.runtime.choice import sampling_of
 
     conversation = Chat(
         runtime,

@@ -227,18 +227,21 @@ class ChatOptions:
 
     def constraint(self) -> str | None:
         """Return the grammar that constrains the answers; raises BadValue for a file that holds none."""
-        from localspec.output.grammar import read_grammar, read_schema
-
         if self.json_schema and self.grammar:
             raise BadValue("`--json-schema` and `--grammar` exclude each other", "Leave one of them out")
         if self.json_schema:
+            from localspec.output.grammar import read_schema
+
             return read_schema(self.json_schema)
-        return read_grammar(self.grammar) if self.grammar else None
+        if self.grammar:
+            from localspec.output.grammar import read_grammar
+
+            return read_grammar(self.grammar)
+        return None
 
     def parts(self, constraint: str | None) -> Choice:
         """Return the chosen parts; raises UnknownName or BadValue for a wrong part or sampling setting."""
-        from localspec.chat import sampling_of
-        from localspec.runtime.choice import STANDARD, Choice
+        from localspec.runtime.choice import STANDARD, Choice, sampling_of
 
         sampling_of({}, self.sampling | {"temperature": self.sampling.get("temperature", 1.0)})
         choice = Choice(
