@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,12 +13,14 @@ from localspec.disk import atomic, private
 from localspec.errors import UnknownModel, nearest
 from localspec.library import catalogue, manifest, storage
 from localspec.library.importing import completeness, refusals
-from localspec.library.importing.source import GraphMode, ImportSource
 from localspec.library.locks import locked, remove_lock, remove_unused_locks, unless_locked
 from localspec.library.manifest import Manifest, SourceFile
 from localspec.library.model import StoredModel
 from localspec.library.paths import check_name, compiled_folder, default_home, home
 from localspec.library.progress import Progress
+
+if TYPE_CHECKING:  # a model that is installed needs nothing of it
+    from localspec.library.importing.source import GraphMode, ImportSource
 
 MADE = {  # folder -> what is in it, and can be made again
     "downloads": "interrupted downloads",
@@ -141,6 +144,8 @@ class InstalledModels:
             if graph == "required":
                 raise refused
             return model
+        from localspec.library.importing.source import ImportSource
+
         source = ImportSource.from_local("gguf" if path.is_file() else "safetensors", path)
         with locked(self.models, model.name, progress):
             current = self.find(model.name) or model

