@@ -5,6 +5,7 @@ This file imports nothing large, so that Ctrl-C during the imports of the comman
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import gc
 import io
@@ -25,6 +26,7 @@ def main() -> NoReturn:
     open_standard_streams()
     terminals = [number for number in range(3) if os.isatty(number)]
     output = record_stdout()
+    end = End()
     gc.disable()  # until a command begins (options.Command): imports leave no garbage
     try:
         from localspec.cli import app
@@ -43,7 +45,31 @@ def main() -> NoReturn:
             code = HUNG_UP
         else:
             code = 1 if output and output.caused(error) else report_unexpected(error)
-    sys.exit(flushed(code, output))
+    code = flushed(code, output)
+    end.code = 0 if code is None else code
+    sys.exit(code)
+
+
+class End:
+    """The end of the process: after all that waits for its exit, without taking apart what is in memory.
+
+    The system takes a model's memory back faster than the libraries do, which keep a prompt waiting. Until
+    `code` is set the process ends as Python does.
+    """
+
+    def __init__(self) -> None:
+        self.code: Any = None
+        atexit.register(self._leave)  # the first that is registered is the last that is called
+
+    def _leave(self) -> None:
+        if not isinstance(self.code, int) or sys.flags.interactive:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # Python tells of it as ever
+                return
+        os._exit(self.code)
 
 
 def end_in_order() -> None:
