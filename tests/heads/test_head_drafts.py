@@ -21,7 +21,8 @@ from localspec.formats.heads import layout
 from localspec.library import Library, Silent, StoredModel
 from localspec.library.importing import heads
 from localspec.runtime.choice import Choice
-from localspec.runtime.generation import Loaded, Runtime, load
+from localspec.runtime.generation import Runtime
+from localspec.runtime.load import Loaded, load
 from localspec.runtime.resolution import resolve
 from localspec.runtime.shared_passes import shared_engines
 
