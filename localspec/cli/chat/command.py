@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from collections.abc import Sequence
@@ -95,6 +96,7 @@ def run(given: ChatOptions, text: str | None, keyboard: Keyboard) -> None:
         loop.begin(talk)
         return
     conversation.max_tokens = given.max_tokens or ONE_ANSWER
+    atexit.register(id, conversation)  # holds the model to the end, where the system frees it (process.End)
     try:
         answer_once(conversation, text, files, stats=given.stats, as_json=given.as_json)
     finally:

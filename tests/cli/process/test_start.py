@@ -29,7 +29,7 @@ NEEDLESS = {  # to answer a prompt with a model that is installed
     *("localspec.library.importing.local", "localspec.library.importing.source"),
     *("localspec.library.importing.addons", "localspec.agent"),
     *("localspec.cli.talk.loop", "localspec.bench.runner", "localspec.serve.app"),
-    *("ssl", "asyncio", "http.client", "huggingface_hub", "rich", "prompt_toolkit", "llguidance", "pydantic"),
+    *("ssl", "asyncio", "http.client", "huggingface_hub", "rich", "prompt_toolkit", "llguidance"),
     *("transformers", "torch", "gguf", "PIL"),
 }
 FOR_ANSWERS = {"localspec.chat", "localspec.runtime.generation", "localspec.cli.talk.screen", "jinja2.ext"}
@@ -100,8 +100,19 @@ def start():
     assert out.splitlines()[-3:] == ["main", "thread", "registered"]
 
 
+def test_a_model_that_has_answered_is_left_to_the_system(localspec: Localspec) -> None:
+    before = """
+from localspec.runtime import generation
+generation.Runtime.__del__ = lambda self: print("freed")
+"""
+    code, out, err = ran(localspec, "chat", MODEL, "hi", "--max-tokens", "2", before=before, shown="'main'")
+    assert code == 0, err
+    assert out.splitlines()[-1] == "main"
+    assert "freed" not in out
+
+
 def test_memory_is_left_to_the_system(fresh: Localspec) -> None:
-    """A model takes long to free, and a prompt waits for it."""
+    """It takes long to free, and a prompt waits for it."""
     before = """
 class Model:
     def __del__(self):
