@@ -79,6 +79,7 @@ def test_a_card_in_half_precision_reads_by_kernels(llava: Path) -> None:
     assert np.isfinite(session.forward(text, 1)).all()
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("name", ["reroute", "pdrop"])
 def test_nothing_waits_for_the_card_while_a_prompt_is_read(llava: Path, name: str) -> None:
     reader = both(llava, "bf16")[1]
