@@ -44,8 +44,11 @@ class MeasuredAnswer:
         return self.decode_seconds / max(self.decode_tokens, 1)
 
 
+SEED = 0  # of sampled answers: a backend's own noise would make another text
+
+
 class Backend(ABC):
-    """Answers the tokens of a prompt greedily."""
+    """Answers the tokens of a prompt, greedily unless it was made with another sampling."""
 
     name: str
     settings: dict[str, Any]
@@ -65,9 +68,10 @@ class Backend(ABC):
 class LocalspecBackend(Backend):
     """localspec itself."""
 
-    def __init__(self, name: str, runtime: Runtime) -> None:
+    def __init__(self, name: str, runtime: Runtime, sampling: Sampling | None = None) -> None:
         self.name = name
         self.runtime = runtime
+        self.sampling = sampling or Sampling()
         self.settings = {
             "engine": str(runtime.resolution.target.spec),
             "drafter": str(runtime.draft_spec),
@@ -80,7 +84,7 @@ class LocalspecBackend(Backend):
         """Answer with the runtime; the times are those of the decoding loop."""
         if fresh:
             self.runtime.forget()
-        answer, steps = self.runtime.answer(prompt, sampling=Sampling(), max_tokens=tokens)
+        answer, steps = self.runtime.answer(prompt, sampling=self.sampling, seed=SEED, max_tokens=tokens)
         draft_lengths = [step.drafted for step in steps]
         stats = answer.stats
         return MeasuredAnswer(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.bench.backends import Backend, LocalspecBackend, MeasuredAnswer
+from localspec.bench.backends import SEED, Backend, LocalspecBackend, MeasuredAnswer
 from localspec.bench.suites import Prompt
 from localspec.bench.wording import PLAIN
 from localspec.core.contracts import Engine
@@ -104,8 +104,9 @@ class _Runner:
         self._model = model
         self._engine = engine
         self._tokens = tokens
-        own = (backend for backend in backends if isinstance(backend, LocalspecBackend))
+        own = [backend for backend in backends if isinstance(backend, LocalspecBackend)]
         self._tolerances = {backend.name: backend.runtime.tolerance for backend in own}
+        self._sampling = own[0].sampling if own else None
         self._lossy = {
             backend.name
             for backend in backends
@@ -164,7 +165,12 @@ class _Runner:
                 parity.answers += 1
                 ids = encoded(self._model, prompt.turns[: turn + 1], history, prompt.system)
                 difference = first_difference(
-                    expected, actual, engine=self._engine, prompt=ids, tolerance=tolerance
+                    *(expected, actual),
+                    engine=self._engine,
+                    prompt=ids,
+                    tolerance=tolerance,
+                    sampling=self._sampling,
+                    seed=SEED,
                 )
                 if difference is not None:
                     parity.ties += difference.tie

@@ -15,6 +15,7 @@ from localspec.bench.backends import (
     LocalspecBackend,
 )
 from localspec.bench.wording import PLAIN
+from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, ChildFailed
 from localspec.library import Library, Progress, StoredModel
 from localspec.runtime.choice import OFF, Choice
@@ -42,23 +43,30 @@ def load(
     against: Sequence[str],
     library: Library,
     progress: Progress,
+    sampling: Sampling | None = None,
 ) -> Setup:
     """Load plain decoding as of `choice`, what is `measured` and the baselines `against` it, by their names.
 
     All run the model called `name`, localspec's backends on shared engines. A baseline that does not start is
-    left out with the reason. Raises BadValue for an unknown baseline, and the errors of loading a model.
+    left out with the reason. Raises BadValue for an unknown baseline, one that samples by itself where a
+    `sampling` is given, and the errors of loading a model.
     """
     rows = [row for known in dict.fromkeys(against) if known != PLAIN for row in baselines.rows(known)]
+    if sampling and (rows or choice.verifier != Choice().verifier):
+        raise BadValue(
+            "Only `--verifier exact` draws the samples that plain decoding draws, so only its texts compare",
+            "Leave out `--temperature`, or `--against` and `--verifier`",
+        )
     with progress.step(f"Loading {name}"):
         plain = Runtime.load(name, replace(choice, draft=OFF, verifier=Choice().verifier), library, progress)
-    setup = Setup(plain, [LocalspecBackend(PLAIN, plain)])
+    setup = Setup(plain, [LocalspecBackend(PLAIN, plain, sampling)])
     loaded, draft = plain.engines, None
     for row, one in measured.items():
         with progress.step(f"Loading {name} with --draft {row}"):
             runtime = Runtime.load(name, one, library, progress, loaded)
         loaded = list(dict([*loaded, *runtime.engines]).items())
         draft = draft or draft_model(runtime)
-        setup.backends.append(LocalspecBackend(row, runtime))
+        setup.backends.append(LocalspecBackend(row, runtime, sampling))
     try:
         start_baselines(setup, rows, draft, choice, progress)
     except BaseException:

@@ -22,6 +22,7 @@ from localspec.bench.backends import (
     MeasuredAnswer,
 )
 from localspec.bench.suites import Prompt
+from localspec.core.sampler import Sampling
 from localspec.errors import BadValue, ChildFailed, PromptError, TooLittleMemory, UnknownName
 from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
@@ -108,6 +109,21 @@ def test_every_backend_answers_every_turn(
     assert sum(one.answer.accepted for one in found.runs if one.backend == "ngram") > 0
     assert found.parity["ngram"].passed
     assert found.parity["ngram"].answers >= 2
+
+
+def test_sampled_texts_compare_too(measured: tuple[runner.BenchRun, list[Backend]]) -> None:
+    """The noise of a seed is that of plain decoding, so that a draft changes nothing."""
+    greedy, backends = measured
+    warm = Sampling(temperature=0.9)
+    plain, guessing = (LocalspecBackend(one.name, one.runtime, warm) for one in backends)  # type: ignore[attr-defined]
+    found = run(plain, guessing, repeat=1)
+    assert found.parity["ngram"].passed
+    assert found.parity["ngram"].ties == 0
+    sampled, expected = (
+        [one.answer.token_ids for one in some.runs if one.backend == "plain" and not one.repeat]
+        for some in (found, greedy)
+    )
+    assert sampled != expected
 
 
 def test_a_different_text_has_no_speedup(own: LocalspecBackend) -> None:

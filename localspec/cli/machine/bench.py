@@ -36,7 +36,7 @@ EPILOG = """Examples:
 
 PANELS = {
     options.DRAFT: ("draft", "draft_length", "verifier", "sampler"),
-    "Measurement": ("suite", "against", "repeat", "tokens"),
+    "Measurement": ("suite", "against", "repeat", "tokens", "temperature"),
     options.MACHINE: ("engine", "device", "threads"),
     options.OUTPUT: ("as_json", "html", "compare"),
 }
@@ -64,6 +64,9 @@ class BenchOptions:
     ] = "plain"
     repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Repetitions of each prompt.")] = 3
     tokens: Annotated[int, typer.Option(min=2, metavar="N", help="Maximum tokens of an answer.")] = 64
+    temperature: Annotated[
+        float, typer.Option(min=0, metavar="X", help="Sampling temperature; the noise is the same for all.")
+    ] = 0.0
     draft_length: Annotated[
         list[str] | None,
         typer.Option(
@@ -155,11 +158,13 @@ def measure(
     from localspec.bench import runner, setup
     from localspec.bench.report import report
     from localspec.cli.progress import Terminal
+    from localspec.core.sampler import Sampling
     from localspec.drafting.pass_costs import curves
     from localspec.library import Library
 
     with Terminal() as progress:
-        loaded = setup.load(given.model, choice, drafts, given.baselines, Library(), progress)
+        sampling = Sampling(given.temperature) if given.temperature else None
+        loaded = setup.load(given.model, choice, drafts, given.baselines, Library(), progress, sampling)
         model, engine = loaded.plain.model, loaded.plain.engine
         try:
             measured = runner.run(
@@ -175,7 +180,12 @@ def measure(
             facts = {
                 "model": {"name": model.name, "precision": model.manifest.precision},
                 "engine": {"spec": str(loaded.plain.resolution.target.spec), "device": engine.device},
-                "options": {"tokens": given.tokens, "repeat": given.repeat, "prompts": len(prompts)},
+                "options": {
+                    "tokens": given.tokens,
+                    "repeat": given.repeat,
+                    "prompts": len(prompts),
+                    "temperature": given.temperature,
+                },
                 "pass_milliseconds": curves(engine) if measured.finished else {},
             }
             return report(measured, loaded.backends, facts)

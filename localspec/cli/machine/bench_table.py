@@ -16,8 +16,10 @@ def format_table(report: dict[str, Any], written: Sequence[Path] = ()) -> str:
     """
     head = f"{report['model']['name']} ({report['model']['precision']}) on {report['engine']['spec']}"
     prompts, times = report["options"]["prompts"], report["options"]["repeat"]
+    warm = report["options"].get("temperature")  # of an older version's report: none
     lines = [
-        f"{head}, {counted(prompts, 'prompt')}, {counted(times, 'repetition')}",
+        f"{head}, {counted(prompts, 'prompt')}, {counted(times, 'repetition')}"
+        + (f", temperature {warm:g}" if warm else ""),
         "",
         f"{'':<34} {'prompt/s':>9} {'tokens/s':>9} {'speed-up':>9} {'interval':>13}"
         f" {'per pass':>8} {'accepted':>8}",

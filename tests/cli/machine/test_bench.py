@@ -41,6 +41,9 @@ def test_bench_writes_a_table_a_report_and_a_page(localspec: Localspec, suite: P
     assert found["parity"]["ngram"]["passed"]
     assert len(found["runs"]) == 4
     assert page.read_text().startswith("<!doctype html>")
+    warm = localspec.run("bench", MODEL, "--suite", str(suite), *FEW, "--temperature", "0.8")
+    assert warm.out.splitlines()[0].endswith(", 2 prompts, 1 repetition, temperature 0.8")
+    assert "2 answers compared, none differs" in warm.out
     again = localspec.run("bench", MODEL, "--suite", str(suite), *FEW, "--compare", str(report))
     assert again.code == 0
     assert "since " in again.out
@@ -77,6 +80,9 @@ def test_bad_input_is_refused(localspec: Localspec, suite: Path, tmp_path: Path)
     localspec.run("bench", MODEL, "--against", "olama").refused(2, "Unknown baseline `olama`")
     localspec.run("bench", MODEL, "--json", str(tmp_path / "no" / "x.json")).refused(2, "No such folder")
     localspec.run("bench", MODEL, "--compare", str(tmp_path / "none.json")).refused(2, "No such file")
+    for given in (("--against", "llamacpp"), ("--verifier", "rejection")):
+        warm = localspec.run("bench", MODEL, "--temperature", "0.7", *given)
+        warm.refused(2, "Only `--verifier exact` draws the samples", "Leave out `--temperature`")
     localspec.run("bench", "smollm2-135n").refused(1, "Unknown model", "`smollm2-135m`")
 
 
