@@ -16,9 +16,11 @@ from test_seeing import session_of, text_with
 from localspec.core.contracts import PictureSession
 from localspec.engines.torch.decoder.card import CardDecoder
 from localspec.engines.torch.decoder.forward import Decoder
+from localspec.engines.torch.decoder.passes import Recorder
 from localspec.engines.torch.engine import Torch
 from localspec.engines.torch.vision.eyes import RecordedEyes
 from localspec.engines.torch.vision.reader import Reader
+from localspec.engines.torch.vision.replays import Replays
 from localspec.pictures.schedule import Schedule
 
 pytestmark = [pytest.mark.engines, pytest.mark.cuda]
@@ -77,6 +79,18 @@ def test_a_card_in_half_precision_reads_by_kernels(llava: Path) -> None:
     text = text_with(session, SEEN)
     session.see(SEEN, text)
     assert np.isfinite(session.forward(text, 1)).all()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_replayed_prompts_are_those_read_one_by_one(llava: Path, schedule: Schedule) -> None:
+    reader = both(llava, "f32")[1]
+    reads = (reader.read, Replays(reader, Recorder(torch.device("cuda"))).read)
+    x, positions = drawn(reader)[:1].cuda(), POSITIONS.cuda()
+    with torch.inference_mode():
+        for count in (30, 28, 33, 26):  # one shape
+            given = (x[:, :count], positions[:count])
+            found = [each(*given, reader.memory(64), VISUAL, schedule) for each in reads]
+            assert (found[0] - found[1]).abs().max() < NEAR
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")

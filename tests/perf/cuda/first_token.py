@@ -2,6 +2,7 @@
 
 PYTHONPATH=. python tests/perf/cuda/first_token.py
 
+A prompt of a shape that was read before is replayed on a card (`replayed`); the first of a shape is not.
 Weights are random and made on the device; which tokens are chosen does not change the time. On a card the
 eyes are timed as they are (`eyes_ms`) and replayed (`recorded_eyes_ms`), as they are before prompts are read.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ from localspec.engines.torch.decoder.card import decoder_of  # noqa: E402
 from localspec.engines.torch.decoder.passes import Recorder  # noqa: E402
 from localspec.engines.torch.vision.eyes import RecordedEyes  # noqa: E402
 from localspec.engines.torch.vision.reader import Reader  # noqa: E402
+from localspec.engines.torch.vision.replays import Replays  # noqa: E402
 from localspec.pictures.schedule import Schedule, by_mean  # noqa: E402
 
 BEFORE, VISUAL, AFTER, KEEP = 35, 576, 20, 64  # tokens of the prompt, and the mean of those that are kept
@@ -84,10 +87,10 @@ def measured(size: Llava, place: torch.device) -> dict[str, Any]:
             eyes["recorded_eyes_ms"] = RecordedEyes(eyes["eyes_ms"], pixels, Recorder(place))
     see = [*eyes.values()][-1]
 
-    def first(schedule: Schedule) -> int:
+    def first(schedule: Schedule, read: Any) -> int:
         x = decoder.embedded(ids)
         x = torch.cat([x[:BEFORE], see(pixels), x[BEFORE:]])[None]
-        states = reader.read(x, positions, reader.memory(length + 16), visual, schedule)
+        states = read(x, positions, reader.memory(length + 16), visual, schedule)
         return int(decoder.logits(states[0, -1:]).argmax())
 
     layers, found = size.text.layers, {}
@@ -96,13 +99,21 @@ def measured(size: Llava, place: torch.device) -> dict[str, Any]:
             found[name] = 1000 * wall(lambda look=look: look(pixels), place, repeat)
         plans = {"full": Schedule()}
         plans |= {method: by_mean(KEEP, method, layers, VISUAL) for method in ("reroute", "pdrop", "fastv")}
-        for method, schedule in plans.items():
-            runs = [wall(lambda plan=schedule: first(plan), place, 1, 1) for _ in range(repeat)]
-            found[f"{method}_ms"] = 1000 * median(runs)
+        ways = {"": reader.read}
+        if place.type == "cuda":
+            ways["replayed_"] = Replays(reader, Recorder(place)).read
+        runs: dict[str, list[float]] = {}
+        for _ in range(repeat):  # in turns
+            for (prefix, read), (method, schedule) in product(ways.items(), plans.items()):
+                seconds = wall(lambda plan=schedule, read=read: first(plan, read), place, 1, 1)
+                runs.setdefault(f"{prefix}{method}_ms", []).append(1000 * seconds)
+    found |= {name: median(times) for name, times in runs.items()}
     found = {name: round(value, 3) for name, value in found.items()}
-    kept = plans["reroute"].average(layers, VISUAL)
-    ratio = round(found["full_ms"] / found["reroute_ms"], 2)
-    return {**found, "kept": round(kept, 1), "times_as_fast": ratio}
+    ratios = {
+        f"{prefix}times_as_fast": round(found[f"{prefix}full_ms"] / found[f"{prefix}reroute_ms"], 2)
+        for prefix in ways
+    }
+    return {**found, "kept": round(plans["reroute"].average(layers, VISUAL), 1), **ratios}
 
 
 if __name__ == "__main__":

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from localspec.engines.torch.decoder.forward import Decoder
 from localspec.engines.torch.decoder.weights import Tensor
 from localspec.engines.torch.vision.sending import sent
 
 ABOVE_ALL = 2.0  # the score of a token of text: attention is at most 1
+
+
+class Words(NamedTuple):
+    """The tokens of text among those of a pass: their `count`, and a `mask` [tokens] of them."""
+
+    count: int
+    mask: Tensor
+
+
+def words_among(tokens: int, visual: Sequence[int], place: Any) -> Words:
+    """Return which of so many tokens are not at the places `visual`."""
+    places = set(visual)
+    mask = [place not in places for place in range(tokens)]
+    return Words(tokens - len(places), sent(mask, place))
 
 
 class Choosing:
@@ -21,15 +36,16 @@ class Choosing:
     """
 
     def __init__(
-        self, decoder: Decoder, x: Tensor, positions: Tensor, visual: Sequence[int], returns: bool
+        self, decoder: Decoder, x: Tensor, positions: Tensor, words: Words, returns: bool, pads: Any = None
     ) -> None:
-        """x [texts, tokens, width] are the embeddings of the pass, its `visual` places as in a Reader."""
-        self._decoder, self._returns = decoder, returns
+        """x [texts, tokens, width] are the embeddings of the pass.
+
+        Its last `pads` tokens, a number on the device, are none of the text and choose nothing.
+        """
+        self._decoder, self._returns, self._pads = decoder, returns, pads
         self._turns = decoder.turns(positions, x.dtype)
-        places = set(visual)
-        self._words = x.shape[1] - len(places)
-        self._offered = len(places)
-        self._text = sent([place not in places for place in range(x.shape[1])], x.device)
+        self._words, self._text = words.count, words.mask
+        self._offered = x.shape[1] - words.count
 
     def run(self, at: int, keep: int, x: Tensor, before: Tensor | None) -> Tensor:
         """Return the places [texts, n] of those that run from layer `at` on, in order.
@@ -54,13 +70,17 @@ class Choosing:
         """
         import torch
 
-        shape = self._decoder.shape
-        last = (turns[0][..., -1:, :, :], turns[1][..., -1:, :, :])
-        query = self._decoder.heads(at, x[:, -1:], last)[0].float()
+        shape, end = self._decoder.shape, x.shape[1] - 1
+        here = torch.arange(end + 1, device=x.device)
+        last = here[-1:] if self._pads is None else end - self._pads.view(1)
+        turned = tuple(part.index_select(-3, last) for part in turns)
+        query = self._decoder.heads(at, x.index_select(1, last), turned)[0].float()
         keys = self._decoder.keys(at, x, turns).float()
         grouped = query.unflatten(2, (shape.key_heads, -1))[:, 0]  # [texts, key heads, shared, width]
         scale = shape.head_width**-0.5 if shape.attention_scale is None else shape.attention_scale
         products = torch.einsum("bksw,btkw->bkst", grouped, keys) * scale
+        if self._pads is not None:
+            products = products.masked_fill(here > last, float("-inf"))
         return products.softmax(-1).mean((1, 2))
 
 

@@ -13,6 +13,7 @@ from localspec.engines.torch.decoder.session import OwnDecoder
 from localspec.engines.torch.model import TorchModel, use_threads
 from localspec.engines.torch.vision.eyes import RecordedEyes
 from localspec.engines.torch.vision.reader import Reader
+from localspec.engines.torch.vision.replays import Replays
 from localspec.errors import UnsupportedModel
 from localspec.formats.graph.architecture import of_folder
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
@@ -52,6 +53,8 @@ class SeeingModel:
         routed = wanted or engine.place.type not in ("cpu", "cuda")
         self.own = None if routed else OwnDecoder(self.reader.decoder, engine.context, (), engine.threads)
         self.place, self.context, self.vocab = engine.place, engine.context, engine.vocab
+        card = wanted and self.place.type == "cuda"
+        self.replays = Replays(self.reader, Recorder(self.place)) if card else None
         eyes = engine.model.config.vision_config
         self._eyes = engine.model.config
         self.pixels = pixels.read(engine.path, self.shape.family, int(getattr(eyes, "patch_size", 14)))

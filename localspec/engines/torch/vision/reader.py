@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from localspec.engines.torch.decoder.forward import Decoder, Places
 from localspec.engines.torch.decoder.weights import Tensor
-from localspec.engines.torch.vision.choosing import Choosing, gathered
+from localspec.engines.torch.vision.choosing import Choosing, Words, gathered, words_among
 from localspec.engines.torch.vision.memory import LayerRows
 from localspec.pictures.schedule import Schedule
 
@@ -40,10 +41,27 @@ class Reader:
         tokens among them, the last one excepted. The states of a token that sat out the last layers are those
         with which it did. Nothing here waits for the device.
         """
+        words = words_among(x.shape[1], visual, x.device) if visual and schedule.decisions else None
+        memory.hold(x.shape[1])
+        return self.routed(x, positions, memory, words, schedule)
+
+    def routed(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        memory: LayerRows,
+        words: Words | None,
+        schedule: Schedule,
+        pads: Any = None,
+    ) -> Tensor:
+        """Append embeddings to texts that have room for them, as `read` does.
+
+        `words` are the tokens of text among them, None where nothing is decided. The last `pads` tokens, a
+        number on the device, are none of the text: no other sees them, and they choose nothing.
+        """
         texts, count, width = x.shape
-        cuts = [decision.layer for decision in schedule.decisions] if visual else []
-        choosing = Choosing(self.decoder, x, positions, visual, schedule.returns) if cuts else None
-        memory.hold(count)
+        cuts = [decision.layer for decision in schedule.decisions] if words else []
+        choosing = Choosing(self.decoder, x, positions, words, schedule.returns, pads) if words else None
         here = x = x.contiguous()
         run, at = None, positions.expand(texts, *positions.shape)
         for layers in memory.stretches(cuts):

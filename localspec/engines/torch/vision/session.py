@@ -153,13 +153,9 @@ class RoutedSession(PictureSession):
         visual = [place for place in text.visual(read) if place < len(read) - 1] if chosen else []
         rows = tuple(self._memory.lengths)
         schedule = self._schedule(len(visual)) if visual else Schedule()
-        states = reader.read(
-            text.embedded(read)[None],
-            text.positions(read),
-            self._memory,
-            visual,
-            schedule,
-        )[0]
+        given = (text.embedded(read)[None], text.positions(read), self._memory, visual, schedule)
+        replays = self._model.replays if schedule.decisions and not begin else None
+        states = (replays or reader).read(*given)[0]
         self._memory.cut(len(more))
         text.append(tokens)
         if schedule.decisions:
