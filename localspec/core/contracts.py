@@ -125,8 +125,8 @@ class HintedSession(Session):
     k: int
 
     @abstractmethod
-    def hint(self, noise: Callable[[int], float], temperature: float) -> None:
-        """Let the next pass that has rows read hints after each of them.
+    def hint(self, noise: Callable[[int], float], temperature: float, count: int = 0) -> None:
+        """Let the next pass that has rows read `count` hints after each of them, k - 1 if 0.
 
         A hint stands for the token at a position of the text, drawn at a `temperature` by inverse CDF at the
         quantile `noise` of its position; at temperature 0 it is the likeliest one.

@@ -72,17 +72,16 @@ class KForcingDraft(Drafter):
         likeliest = self._shared or int(logits[verdict.accepted].argmax()) == verdict.token
         if self._asked and len(told) == len(logits) and likeliest:
             end = len(tokens) - len(logits) + 1 + verdict.accepted
-            rows = told[verdict.accepted][: self._most]
-            self._told = [*tokens[:end], verdict.token], [row.copy() for row in rows]
+            self._told = [*tokens[:end], verdict.token], [row.copy() for row in told[verdict.accepted]]
 
     def _ask(self, sampler: Sampler) -> None:
         """Let the next pass read hints with the sampler's noise, as far as they can know it."""
         self._asked = True
         self._shared = sampler.quantiles and sampler.coupled and not sampler.sampling.greedy
         if self._shared:
-            self._session.hint(sampler.quantile, sampler.sampling.temperature)
+            self._session.hint(sampler.quantile, sampler.sampling.temperature, self._most)
         else:
-            self._session.hint(lambda position: 0.5, 0.0)
+            self._session.hint(lambda position: 0.5, 0.0, self._most)
 
     def _after(self, tokens: Sequence[int]) -> list[Row]:
         """Return what hints told of the tokens after a text, which a grammar may have carried on."""

@@ -19,6 +19,7 @@ from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.ir import import_weights
 from localspec.formats.huggingface import loading
+from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.k_forcing import graph, layout
 from localspec.formats.k_forcing.layout import StoredHints
 from localspec.formats.k_forcing.torch_hints import features
@@ -40,7 +41,7 @@ def noise(position: int) -> float:
 def engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[OpenVino, Torch]:
     model, folder = (tmp_path_factory.mktemp(name) for name in ("toy", "hints"))
     shutil.copyfile(DATA / "toy" / "config.json", model / "config.json")
-    (model / "openvino_model.bin").touch()  # its own graph is not read
+    import_weights(SafetensorsFolder.open(DATA / "toy"), model, Silent(), plain=True)
     stored = layout.read(DATA / "hints")
     layout.write(stored, folder)
     graph.write(stored, DATA / "toy", folder, plain=True)

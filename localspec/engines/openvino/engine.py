@@ -89,6 +89,7 @@ class OpenVino(Engine):
         self.place = place(core, device)
         self.device = self.place.device
         self._graph = self._folder(model, hints, pairs) / "openvino_model.xml"
+        self._whole = model / "openvino_model.xml"
         self._cache = cache
         self._mapped: list[Any] = []  # what holds the mapped weights, whose pages `packing` releases
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
@@ -142,7 +143,7 @@ class OpenVino(Engine):
         if self._pairs is not None:
             return OpenVinoPairSession(self, self._pairs, self.vocab)
         if self._hints is not None:
-            return OpenVinoHintedSession(self, self.parts[0], self._hints)
+            return OpenVinoHintedSession(self, *self.parts, folder=self._hints)
         if len(self.parts) > 1:
             return OpenVinoSplitSession(self)
         if len(self.parts[0].outputs) > 1 and not self._taps:
@@ -181,14 +182,17 @@ class OpenVino(Engine):
         return read_once(self._graph.with_suffix(".bin")) if first and self.device == "CPU" else nullcontext()
 
     def _cut(self, layer: int) -> Sequence[Any]:
-        """Return the graph split after `layer`; for 0 the whole graph with hidden states as an output."""
+        """Return the graph split after `layer`; for 0 the whole graph with hidden states as an output.
+
+        With hints, return the graph that reads them and the one that does not.
+        """
         from localspec.formats.graph.paged import read_all_rows, read_paged
         from localspec.formats.heads.graph import read_head
 
         if self.is_head:
             return [read_head(self._graph)]
         if self._hints:
-            return [read_paged(self._graph, trees=True)]
+            return [read_paged(graph, trees=True) for graph in (self._graph, self._whole)]
         if not layer:
             return [read_paged(self._graph, hidden=True)]
         return layer_split.split(read_all_rows(self._graph), layer)

@@ -37,24 +37,26 @@ class OpenVinoHintedSession(HintedSession):
     """A text whose passes read hints after each row, if they are asked to.
 
     Hints are a chain of branches after each row, seen by no token of the text; their keys are overwritten.
+    A pass without hints is one of the target's own graph, which has no adapters: its rows are the same.
     """
 
     chunk = 128
 
-    def __init__(self, engine: Compiled, compiled: Any, folder: Path) -> None:
+    def __init__(self, engine: Compiled, compiled: Any, plain: Any, *, folder: Path) -> None:
         self.k = layout.read_shape(folder).k
         self._context = engine.context
         self._vocab = int(compiled.output("logits").partial_shape[-1].get_length())
-        self._reader = Reader(engine, compiled)
+        self._reader = Reader(engine, plain)
+        self._hints = Reader(engine, compiled, beside=self._reader)
         self._blocks: list[int] = []
         self._length = 0
-        self._asked: tuple[Callable[[int], float], float] | None = None
+        self._asked: tuple[Callable[[int], float], float, int] | None = None
         self._hinted = np.empty((0, 0, self._vocab), np.float32)
         weakref.finalize(self, self._reader.free, self._blocks, 0).atexit = False
 
-    def hint(self, noise: Callable[[int], float], temperature: float) -> None:
+    def hint(self, noise: Callable[[int], float], temperature: float, count: int = 0) -> None:
         """Let the next pass that has rows read hints after each of them."""
-        self._asked = noise, temperature
+        self._asked = noise, temperature, count or self.k - 1
 
     def hinted(self) -> Logits:
         """Return the logits [rows, hints, vocab] after the hints of the last pass that had rows."""
@@ -69,9 +71,9 @@ class OpenVinoHintedSession(HintedSession):
             return np.empty((0, self._vocab), np.float32)
         told, places = np.empty((0, FEATURES), np.float32), np.empty(0, np.int64)
         if rows:
-            asked, self._asked, count = self._asked, None, self.k - 1
-            fits = rows <= ROWS and at + first + rows * count <= self._context
-            if asked is not None and fits:
+            asked, self._asked = self._asked, None
+            count = asked[2] if asked else 0
+            if asked and rows <= ROWS and at + first + rows * count <= self._context:
                 begins = [at + first - rows + row + 1 for row in range(rows)]  # the next token of each row
                 drawn = [asked[0](begin + hint) for begin in begins for hint in range(count)]
                 told, places = features(np.array(drawn), asked[1]), np.tile(np.arange(count), rows)
@@ -90,9 +92,19 @@ class OpenVinoHintedSession(HintedSession):
     def _read(self, tokens: Tokens, rows: int, told: Logits, places: Any) -> Logits:
         """Return the logits of the last `rows` tokens, and of the hints beside them."""
         first, hints = len(tokens), len(told)
-        parents = chains(first, rows, self.k - 1) if hints else []
-        logits: Logits = self._reader.read(
-            [Part(self._blocks, self._length, first + hints, parents=parents)],
+        if not hints:
+            found: Logits = self._reader.read(
+                [Part(self._blocks, self._length, first)],
+                range(first - rows, first),
+                input_ids=np.array(tokens, np.int64),
+            )
+            return found.reshape(-1, self._vocab)
+        logits: Logits = self._hints.read(
+            [
+                Part(
+                    self._blocks, self._length, first + hints, parents=chains(first, rows, hints // rows)
+                )
+            ],
             range(first - rows, first + hints),
             input_ids=np.array([*tokens, *[0] * hints], np.int64),
             **{

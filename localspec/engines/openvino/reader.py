@@ -54,11 +54,35 @@ class Compiled(Protocol):
         """Return the context for a pass over `count` tokens."""
 
 
+class KvBlocks:
+    """The blocks of a KV cache: how many there are, which are free, and the tensors that hold them.
+
+    `requests` are those of all readers of the cache.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
+        self.tensors: dict[str, Any] = {}  # by input
+        self.requests: list[Any] = []
+
+
 class Reader:
     """A compiled graph or a part of one, and the blocks of the KV cache of up to `texts` texts."""
 
-    def __init__(self, engine: Compiled, compiled: Any, texts: int = 1, *, steady: int = 0) -> None:
-        """Make an empty cache. A padding engine pads passes over `steady` texts or more to few widths."""
+    def __init__(
+        self,
+        engine: Compiled,
+        compiled: Any,
+        texts: int = 1,
+        *,
+        steady: int = 0,
+        beside: Reader | None = None,
+    ) -> None:
+        """Make an empty cache, or read that of a reader `beside` this one, whose graph has the same layers.
+
+        A padding engine pads passes over `steady` texts or more to few widths.
+        """
         import openvino as ov
 
         self._ov = ov
@@ -71,13 +95,13 @@ class Reader:
             (int(port.partial_shape[2].get_length()) for port in caches if "value" in port.any_name), 1
         )
         self._inputs = {port.any_name for port in compiled.inputs} - self._caches.keys()
-        self._tensors: dict[str, Any] = {}
         self._most = texts * -(-(engine.context + 1) // self.block)  # a token more, for padding
         self._steady = steady
         self._widths = self._new_widths() if steady and engine.pads else None  # of tokens, of rows
         self.places: Any = np.zeros(0, np.int64)  # of the last pass's tokens in outputs about all of them
-        self._blocks = 0
-        self._free: list[int] = []  # a heap, so that a text's blocks lie in order if they can
+        self._kv = beside._kv if beside else KvBlocks()
+        self._kv.requests.append(self._request)
+        self.keep(self._kv.tensors)
 
     def read(self, parts: Sequence[Part], rows: Sequence[int] | None = None, **inputs: Any) -> Any:
         """Read the tokens of the parts; return the first output, a view until the next call.
@@ -161,18 +185,18 @@ class Reader:
     def free(self, blocks: list[int], tokens: int) -> None:
         """Take back the blocks of a text that its first `tokens` do not need."""
         while len(blocks) * self.block >= tokens + self.block:
-            heapq.heappush(self._free, blocks.pop())
+            heapq.heappush(self._kv.free, blocks.pop())
 
     def export_kv(self, blocks: Sequence[int], first: int, last: int) -> bytes:
         """Return the keys and values of the tokens [first, last) of a text: whole blocks."""
         own = blocks[first // self.block : last // self.block]
-        return b"".join(self._tensors[name].data[own].tobytes() for name in self._caches)
+        return b"".join(self._kv.tensors[name].data[own].tobytes() for name in self._caches)
 
     def import_kv(self, blocks: list[int], piece: bytes, at: int, count: int) -> None:
         """Import `count` tokens at position `at` that `export_kv` returned; raises ValueError for others."""
         own = self._needed(blocks, at + count)[at // self.block :]
-        shapes = [self._tensors[name].data.shape[1:] for name in self._caches]
-        types = [self._tensors[name].data.dtype for name in self._caches]
+        shapes = [self._kv.tensors[name].data.shape[1:] for name in self._caches]
+        types = [self._kv.tensors[name].data.dtype for name in self._caches]
         sizes = [
             len(own) * int(np.prod(shape)) * kind.itemsize for shape, kind in zip(shapes, types, strict=True)
         ]
@@ -180,7 +204,7 @@ class Reader:
             raise ValueError(f"{len(piece)} bytes are not the KV cache of {count} tokens")
         for name, shape, kind, start in zip(self._caches, shapes, types, _begins(sizes), strict=False):
             values = np.frombuffer(piece, kind, len(own) * int(np.prod(shape)), start)
-            self._tensors[name].data[own] = values.reshape(len(own), *shape)
+            self._kv.tensors[name].data[own] = values.reshape(len(own), *shape)
 
     def _set(self, **arrays: Any) -> None:
         for name, array in arrays.items():
@@ -191,26 +215,28 @@ class Reader:
         """Return the blocks of a text's first `tokens`, taking more if it has too few."""
         needed = -(-tokens // self.block) if self._caches else 0
         missing = needed - len(blocks)
-        if missing > len(self._free):
-            self._grow(self._blocks + missing - len(self._free))
-        blocks += [heapq.heappop(self._free) for _ in range(missing)]
+        if missing > len(self._kv.free):
+            self._grow(self._kv.count + missing - len(self._kv.free))
+        blocks += [heapq.heappop(self._kv.free) for _ in range(missing)]
         return blocks[:needed]
 
     def _grow(self, needed: int) -> None:
         """Grow to `needed` blocks or twice the present number, up to what all texts can need."""
-        old, blocks = self._blocks, min(max(needed, 2 * self._blocks, FIRST_BLOCKS), self._most)
-        free = set(self._free)
+        kv = self._kv
+        old, blocks = kv.count, min(max(needed, 2 * kv.count, FIRST_BLOCKS), self._most)
+        free = set(kv.free)
         kept = max((block + 1 for block in range(old) if block not in free), default=0)
         for name, port in self._caches.items():
             shape = [blocks, *(int(port.partial_shape[axis].get_length()) for axis in (1, 2, 3))]
             tensor = self._engine.place.cache(
-                self._compiled, port.element_type, shape, self._tensors.get(name), kept
+                self._compiled, port.element_type, shape, kv.tensors.get(name), kept
             )
-            self._request.set_tensor(name, tensor)
-            self._tensors[name] = tensor
+            for request in kv.requests:
+                request.set_tensor(name, tensor)
+            kv.tensors[name] = tensor
         for block in range(old, blocks):
-            heapq.heappush(self._free, block)
-        self._blocks = blocks
+            heapq.heappush(kv.free, block)
+        kv.count = blocks
 
 
 class Widths:

@@ -48,12 +48,12 @@ class TorchHintedSession(GrowingSession, HintedSession):
         super().__init__(engine)
         self.k = hints.shape.k
         self._hints = hints
-        self._asked: tuple[Callable[[int], float], float] | None = None
+        self._asked: tuple[Callable[[int], float], float, int] | None = None
         self._hinted = self._none()
 
-    def hint(self, noise: Callable[[int], float], temperature: float) -> None:
+    def hint(self, noise: Callable[[int], float], temperature: float, count: int = 0) -> None:
         """Let the next pass that has rows read hints after each of them."""
-        self._asked = noise, temperature
+        self._asked = noise, temperature, count or self.k - 1
 
     def hinted(self) -> Logits:
         """Return the logits [rows, hints, vocab] after the hints of the last pass that had rows."""
@@ -64,17 +64,17 @@ class TorchHintedSession(GrowingSession, HintedSession):
         if not rows:
             return super().forward(tokens, rows)
         asked, self._asked, self._hinted = self._asked, None, self._none()
-        count, past = self.k - 1, self._memory.extent.length
+        past, count = self._memory.extent.length, asked[2] if asked else 0
         room = past + len(tokens) + rows * count <= self._engine.context
         if asked is None or rows > ROWS or not room:
             return super().forward(tokens, rows)
         return self._with_hints(tokens, rows, *asked)
 
     def _with_hints(
-        self, tokens: Tokens, rows: int, noise: Callable[[int], float], temperature: float
+        self, tokens: Tokens, rows: int, noise: Callable[[int], float], temperature: float, count: int
     ) -> Logits:
         torch, engine, extent = self._torch, self._engine, self._memory.extent
-        count, first = self.k - 1, len(tokens)
+        first = len(tokens)
         begins = [extent.length + first - rows + row + 1 for row in range(rows)]  # the next token of each row
         drawn = [[noise(position) for position in range(at, at + count)] for at in begins]
         tree = Tree(extent.length, first, chains(first, rows, count))
@@ -88,7 +88,7 @@ class TorchHintedSession(GrowingSession, HintedSession):
             hints = self._hints.embed(numbers, warm).flatten(1, 2).to(engine.dtype)
             inputs = torch.cat([engine.model.get_input_embeddings()(ids), hints], 1)
             with self._hints.reading(first):
-                logits = self._run(self._memory.given(tree) | {"inputs_embeds": inputs}, rows * self.k)
+                logits = self._run(self._memory.given(tree) | {"inputs_embeds": inputs}, rows * (1 + count))
             found = self._numpy(logits)
         extent.length += first
         self._hinted = found[rows:].reshape(rows, count, -1)

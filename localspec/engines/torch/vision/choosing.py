@@ -13,9 +13,9 @@ ABOVE_ALL = 2.0  # the score of a token of text: attention is at most 1
 
 
 class Words(NamedTuple):
-    """The tokens of text among those of a pass: their `count`, and a `mask` [tokens] of them."""
+    """The tokens of text among those of a pass: their `number`, and a `mask` [tokens] of them."""
 
-    count: int
+    number: int
     mask: Tensor
 
 
@@ -44,8 +44,8 @@ class Choosing:
         """
         self._decoder, self._returns, self._pads = decoder, returns, pads
         self._turns = decoder.turns(positions, x.dtype)
-        self._words, self._text = words.count, words.mask
-        self._offered = x.shape[1] - words.count
+        self._words, self._text = words.number, words.mask
+        self._offered = x.shape[1] - words.number
 
     def run(self, at: int, keep: int, x: Tensor, before: Tensor | None) -> Tensor:
         """Return the places [texts, n] of those that run from layer `at` on, in order.
