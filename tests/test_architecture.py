@@ -22,7 +22,7 @@ FLOORS = [  # docs/design.md has the same list
     {"output", "drafting", "pictures"},
     {"plugins"},
     {"settings", "devices", "formats"},
-    {"library", "training", "vae"},
+    {"decoder", "library", "training", "vae"},
     {"state"},
     {"engines", "drafters", "draft_length", "verifiers", "decodings", "samplers", "steps", "tool_formats"},
     {"runtime"},

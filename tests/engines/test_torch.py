@@ -21,8 +21,8 @@ from passes import read
 from localspec import plugins
 from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
+from localspec.decoder import capacity
 from localspec.drafters.draft_model import ModelDraft
-from localspec.engines.torch import kv_cache
 from localspec.engines.torch.engine import Torch
 from localspec.errors import BrokenModel, ContextFull, TooLittleMemory, UnknownDevice, UnsupportedModel
 from localspec.formats.huggingface import torch_devices
@@ -96,9 +96,9 @@ def test_buffers_that_grow_and_chunks_forget_nothing(
     smol: Torch, text: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = (text * 2)[:300]
-    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 8)
+    monkeypatch.setattr(capacity, "FIRST_CAPACITY", 8)
     small = Cursor(smol.session(), chunk=50).read(tokens, 30).copy()
-    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 512)
+    monkeypatch.setattr(capacity, "FIRST_CAPACITY", 512)
     assert np.array_equal(small, Cursor(smol.session(), chunk=50).read(tokens, 30))
     assert np.abs(small - smol.session().forward(tokens, 30)).max() < parity.UNROUNDED
 
@@ -270,7 +270,7 @@ def test_gaudi_gets_few_shapes_and_gives_the_same_rows(
     engine = Torch(family(name), device="hpu")
     assert (engine.device, type(engine.session()).__name__) == ("hpu:0", "StaticSession")
     session, expected = engine.session(), Torch(family(name), device="cpu").session().forward(TEXT, 100)
-    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 64)  # so that the buffers grow
+    monkeypatch.setattr(capacity, "FIRST_CAPACITY", 64)  # so that the buffers grow
     for start in range(0, 100, 10):
         for rejected in (3, 7):
             session.forward(TEXT[:rejected], rejected)

@@ -14,9 +14,9 @@ from test_reader import COUNT, POSITIONS, SCHEDULES, TEXTS, VISUAL, drawn
 from test_seeing import session_of, text_with
 
 from localspec.core.contracts import PictureSession
-from localspec.engines.torch.decoder.card import CardDecoder
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.passes import Recorder
+from localspec.decoder.card import CardDecoder
+from localspec.decoder.forward import Decoder
+from localspec.decoder.passes import Recorder
 from localspec.engines.torch.engine import Torch
 from localspec.engines.torch.vision.eyes import RecordedEyes
 from localspec.engines.torch.vision.reader import Reader

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from localspec.core.contracts import Engine, Session, SharedPasses
+from localspec.decoder import loading
+from localspec.decoder.own import OwnDecoder
 from localspec.devices import has_nvidia_driver
-from localspec.engines.torch.decoder import loading
-from localspec.engines.torch.decoder.session import OwnDecoder, OwnHiddenSession, OwnSession, OwnTappedSession
+from localspec.engines.torch.decoder.session import OwnHiddenSession, OwnSession, OwnTappedSession
 from localspec.engines.torch.decoder.shared import OwnSharedPasses
 from localspec.engines.torch.decoder.split import OwnSplitSession
 from localspec.engines.torch.head import HeadModel, TorchHeadSession

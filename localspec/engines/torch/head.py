@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.core.contracts import HeadSession
 from localspec.core.types import Logits, Tokens
-from localspec.engines.torch import kv_cache
+from localspec.decoder.capacity import grown
 from localspec.engines.torch.model import TorchModel
 from localspec.errors import ContextFull
 from localspec.formats.heads import layout
@@ -91,7 +91,7 @@ class TorchHeadSession(HeadSession):
         """Write the keys and values of the tokens from `at` on, in buffers that grow by doubling."""
         room = 0 if self._keys is None else self._keys.shape[1]
         if room < total:
-            room = kv_cache.grown(room, total, self._head.shape.context)
+            room = grown(room, total, self._head.shape.context)
             self._keys, self._values = (
                 _larger(old, like, at, room) for old, like in ((self._keys, keys), (self._values, values))
             )

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from localspec.decoder.capacity import grown
+
 WIDTHS = (1, 4, 8, 16, 64, 256)  # tokens of a pass of fixed shape
 CHECKPOINTS, NEAREST = 12, 8  # recurrent states kept of a text; the latest are always kept
 CONVOLUTION = 64  # more tokens than a short convolution covers
-FIRST_CAPACITY = 256  # tokens of a new text's buffers; doubled when full
 GROWING = {"keys", "values", "key_cache", "value_cache"}  # tensors [..., tokens, width], by their names
 
 
@@ -73,11 +74,6 @@ def _layer() -> Any:
             return self.extent.length + (query if isinstance(query, int) else query.shape[0]), 0
 
     return GrowingLayer
-
-
-def grown(room: int, needed: int, most: int) -> int:
-    """Return the new capacity of buffers for `room` tokens when `needed` must fit."""
-    return max(needed, min(max(2 * room, FIRST_CAPACITY), most))
 
 
 def _moved(old: Any, like: Any, length: int, room: int) -> Any:

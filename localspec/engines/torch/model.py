@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.loading import of_file, table_of
+from localspec.decoder.forward import Decoder
+from localspec.decoder.loading import of_file, table_of
 from localspec.errors import UnsupportedModel
 from localspec.formats.files import NO_LIMIT
 from localspec.formats.huggingface.loading import load
-from localspec.formats.huggingface.torch_devices import find_device, memory_errors, natural_dtype
+from localspec.formats.huggingface.torch_devices import find_device, memory_errors, natural_dtype, use_threads
 
 # attention kinds of layers whose whole state is in their keys and values
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
@@ -118,11 +118,3 @@ class TorchModel:
             given["logits_to_keep"] = max(rows, 1) if isinstance(rows, int) else rows
         logits = model(**given).logits[0]
         return logits[-rows:] if isinstance(rows, int) else logits
-
-
-def use_threads(count: int) -> None:
-    """Let torch compute in so many threads."""
-    import torch
-
-    if torch.get_num_threads() != count:
-        torch.set_num_threads(count)

@@ -9,9 +9,10 @@ import numpy as np
 
 from localspec.core.sessions import PairedText, Tree
 from localspec.core.types import Logits
-from localspec.engines.torch import kv_cache
+from localspec.decoder.capacity import grown
+from localspec.decoder.rows import ToNumpy
 from localspec.engines.torch.model import TorchModel
-from localspec.engines.torch.sessions import Growing, ToNumpy
+from localspec.engines.torch.sessions import Growing
 from localspec.formats.huggingface.torch_devices import memory_errors
 from localspec.formats.pipo import layout
 from localspec.formats.pipo.torch_pairs import COMMAND, TorchPairs
@@ -124,7 +125,7 @@ class HeadMemory:
         end, old = at + new.shape[-2], self._kept.get(name)
         room = 0 if old is None else old.shape[-2]
         if old is None or room < end:
-            room = kv_cache.grown(room, end, self._engine.context)
+            room = grown(room, end, self._engine.context)
             self._kept[name] = new.new_zeros((*new.shape[:-2], room, new.shape[-1]))
             if old is not None:
                 self._kept[name][..., :at, :] = old[..., :at, :]

@@ -10,6 +10,8 @@ import numpy as np
 from localspec.core.contracts import HiddenStates, LayerStates, Session, TreeSession
 from localspec.core.sessions import HiddenStateBuffer, SplitSession, Tree
 from localspec.core.types import Branch, Logits, Tokens
+from localspec.decoder.capacity import grown
+from localspec.decoder.rows import ToNumpy
 from localspec.engines.torch import kv_cache
 from localspec.engines.torch.model import MEMORIES, TorchModel
 from localspec.errors import BadValue, ContextFull
@@ -35,28 +37,6 @@ class TorchSession(Session):
     def _limit(self, total: int) -> None:
         if total > self._engine.context:
             raise ContextFull(total, self._engine.context)
-
-
-class ToNumpy:
-    """Copies logits from a device to main memory, through one pinned buffer."""
-
-    def __init__(self) -> None:
-        self._pinned: Any = None
-
-    def __call__(self, logits: Any) -> Logits:
-        """Return logits as float32 in main memory, a view if they are that already."""
-        if logits.device.type != "cuda":
-            rows: Logits = logits.cpu().float().numpy()
-            return rows
-        import torch
-
-        count = logits.shape[0]
-        if self._pinned is None or len(self._pinned) < count:
-            self._pinned = torch.empty(logits.shape, dtype=torch.float32, pin_memory=True)
-        self._pinned[:count].copy_(logits, non_blocking=True)
-        torch.cuda.current_stream(logits.device).synchronize()
-        pinned: Logits = self._pinned[:count].numpy()
-        return pinned
 
 
 class Growing:
@@ -273,7 +253,7 @@ class StaticSession(TorchSession):
         count, width, past = len(tokens), kv_cache.bucket(len(tokens)), extent.length
         fresh = past + width > extent.most
         if fresh:
-            extent.most = kv_cache.grown(extent.most, past + width, engine.context + kv_cache.WIDTHS[-1])
+            extent.most = grown(extent.most, past + width, engine.context + kv_cache.WIDTHS[-1])
             self._read = kv_cache.fixed_pass(engine.run, engine.config, extent, self._cache)
         first = count - max(rows, 1)
         places = [min(first + row, width - 1) for row in range(kv_cache.bucket(max(rows, 1)))]

@@ -13,9 +13,10 @@ import numpy as np
 
 from localspec.core.contracts import Read, Session, SharedPasses
 from localspec.core.types import Logits, Tokens
-from localspec.engines.torch import kv_cache
+from localspec.decoder.capacity import grown
+from localspec.decoder.rows import ToNumpy
 from localspec.engines.torch.model import TorchModel
-from localspec.engines.torch.sessions import ToNumpy, TorchSession
+from localspec.engines.torch.sessions import TorchSession
 from localspec.formats.huggingface.torch_devices import memory_errors
 
 WIDE = 32  # tokens of a read above which it has a pass of its own: others would be padded to its width
@@ -151,7 +152,7 @@ def _layer() -> Any:
             places = self.places
             room = 0 if self.keys is None else self.keys.shape[2]
             if room < places.end + 1:
-                room = kv_cache.grown(room, places.end + 1, self.most)
+                room = grown(room, places.end + 1, self.most)
                 self.keys = self._larger(self.keys, key_states, room)
                 self.values = self._larger(self.values, value_states, room)
             return self._put(self.keys, key_states), self._put(self.values, value_states)

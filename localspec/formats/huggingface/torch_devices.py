@@ -56,6 +56,14 @@ def natural_dtype(device: Any) -> Any:
     return torch.float16 if old or device.type == "mps" else torch.bfloat16
 
 
+def use_threads(count: int) -> None:
+    """Let torch compute in so many threads."""
+    import torch
+
+    if torch.get_num_threads() != count:
+        torch.set_num_threads(count)
+
+
 def free_memory(device: Any) -> int:
     """Return a device's free bytes, including those that torch has reserved but not allocated."""
     import torch

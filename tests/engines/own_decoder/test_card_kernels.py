@@ -11,9 +11,10 @@ import tiny
 import torch
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from localspec.engines.torch.decoder.card import CardDecoder
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.session import OwnDecoder, OwnSession
+from localspec.decoder.card import CardDecoder
+from localspec.decoder.forward import Decoder
+from localspec.decoder.own import OwnDecoder
+from localspec.engines.torch.decoder.session import OwnSession
 from localspec.engines.torch.engine import Torch
 
 pytestmark = [pytest.mark.engines, pytest.mark.cuda]
@@ -33,7 +34,7 @@ def seeded() -> None:
 
 @pytest.mark.parametrize("width", [64, 200, 1536])
 def test_a_norm_is_that_of_the_rounded_sum(width: int) -> None:
-    from localspec.engines.torch.decoder.kernels import fused
+    from localspec.decoder.kernels import fused
 
     x, y, weight = randn(3, width).to(HALF), randn(3, width).to(HALF), randn(width).to(HALF)
     added, normed = fused.added_norm(x, y, weight, 1e-5, 0.5)
@@ -44,7 +45,7 @@ def test_a_norm_is_that_of_the_rounded_sum(width: int) -> None:
 
 
 def test_a_gated_product() -> None:
-    from localspec.engines.torch.decoder.kernels import fused
+    from localspec.decoder.kernels import fused
 
     joined = randn(3, 3000).to(HALF)
     gate, up = joined.float().chunk(2, -1)
@@ -58,7 +59,7 @@ def test_a_gated_product() -> None:
 def test_attention_of_a_tree_behind_a_text(
     tokens: int, heads: int, key_heads: int, width: int, at: int
 ) -> None:
-    from localspec.engines.torch.decoder.kernels import attention
+    from localspec.decoder.kernels import attention
 
     end = max(128, 1 << (at + tokens).bit_length())
     queries = randn(tokens, heads, width).to(HALF)
@@ -80,7 +81,7 @@ def test_attention_of_a_tree_behind_a_text(
 
 
 def test_attention_of_texts_in_rows_of_common_buffers() -> None:
-    from localspec.engines.torch.decoder.kernels import attention
+    from localspec.decoder.kernels import attention
 
     texts, positions = torch.tensor([4, 0, 2]).cuda(), torch.tensor([[10, 11], [200, 201], [77, 78]]).cuda()
     queries = randn(6, 4, 64).to(HALF)
@@ -99,7 +100,7 @@ def test_attention_of_texts_in_rows_of_common_buffers() -> None:
 @pytest.mark.parametrize("group", [32, 128])
 @pytest.mark.parametrize("tokens", [1, 5, 16, 33])
 def test_codes_in_four_bits_are_packed_multiplied_and_made_dense(group: int, tokens: int) -> None:
-    from localspec.engines.torch.decoder.kernels import products
+    from localspec.decoder.kernels import products
 
     codes = torch.randint(0, 16, (200, 1536), dtype=torch.uint8, device="cuda")
     scales = torch.rand(1536 // group, 200, 2, device="cuda").half()

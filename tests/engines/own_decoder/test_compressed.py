@@ -14,8 +14,8 @@ from passes import read
 from random_models import saved
 
 from localspec.core.cursor import Cursor
-from localspec.engines.torch.decoder import compressed, loading
-from localspec.engines.torch.decoder.compressed import EightBits, FourBits, Several
+from localspec.decoder import compressed, loading
+from localspec.decoder.compressed import EightBits, FourBits, Several
 from localspec.engines.torch.engine import Torch
 from localspec.errors import BadValue, BrokenModel, TooLittleMemory, UnsupportedModel
 from localspec.formats.gguf.quants import unpack

@@ -15,8 +15,8 @@ from localspec.core.contracts import DraftModel
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
 from localspec.core.types import DeviceRow
+from localspec.decoder import rows
 from localspec.drafters.draft_model import ModelDraft
-from localspec.engines.torch.decoder import rows
 from localspec.engines.torch.engine import Torch
 
 pytestmark = pytest.mark.engines

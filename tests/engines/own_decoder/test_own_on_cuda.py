@@ -14,10 +14,10 @@ from passes import check_rewinds, read
 
 from localspec.core.contracts import Read
 from localspec.core.sessions import Tree
-from localspec.engines.torch import kv_cache
-from localspec.engines.torch.decoder.compressed import EightBits, FourBits, four_bits
-from localspec.engines.torch.decoder.passes import WIDTHS
-from localspec.engines.torch.decoder.rows import DeviceRows
+from localspec.decoder import capacity
+from localspec.decoder.compressed import EightBits, FourBits, four_bits
+from localspec.decoder.passes import WIDTHS
+from localspec.decoder.rows import DeviceRows
 from localspec.engines.torch.engine import Torch
 from localspec.formats.gguf.quants import unpack
 from localspec.formats.graph.weights import eight_bits
@@ -50,7 +50,7 @@ def test_recorded_passes_are_those_that_run_as_they_are(kind: str, form: str, tm
 def test_any_widths_and_rewinds_give_the_logits_of_the_formulas(
     kind: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 64)  # so that buffers move, and recordings with them
+    monkeypatch.setattr(capacity, "FIRST_CAPACITY", 64)  # so that buffers move, and recordings with them
     expected = tiny.logits(tiny.make("llama", kind, interleaved=True), TEXT)
     engine = Torch(written(kind, tmp_path), device="cuda", decoder="own", precision="f32", weights=form)
     check_rewinds(engine.session(), TEXT, expected, NEAR)

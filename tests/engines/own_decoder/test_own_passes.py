@@ -13,9 +13,9 @@ from passes import check_rewinds, read
 
 from localspec.core.contracts import HiddenStates, LayerStates, TreeSession
 from localspec.core.types import Branch
-from localspec.engines.torch import kv_cache
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.passes import WIDTHS, Passes, bucket
+from localspec.decoder import capacity
+from localspec.decoder.forward import Decoder
+from localspec.decoder.passes import WIDTHS, Passes, bucket
 from localspec.engines.torch.engine import Torch
 from localspec.errors import BadValue, ContextFull
 
@@ -57,7 +57,7 @@ def test_passes_have_few_shapes_each_made_once(
 ) -> None:
     seen = shapes(monkeypatch)
     monkeypatch.setattr(Decoder, "first_end", 32)
-    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 64)
+    monkeypatch.setattr(capacity, "FIRST_CAPACITY", 64)
     session, at = own(model).session(), 0
     for width in (1, 5, 10, 1, 3, 12, 1, 2, 15, 10, 1):
         rows = session.forward(TEXT[at : at + width], width).copy()

@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 from localspec.core.contracts import Read
-from localspec.engines.torch import kv_cache
+from localspec.decoder import capacity
 from localspec.engines.torch.decoder import shared
 from localspec.engines.torch.decoder.shared import OwnSharedPasses, Shape
 from localspec.engines.torch.engine import Torch
@@ -25,7 +25,7 @@ NEAR = 1e-4  # logits, in float32
 def test_texts_of_any_lengths_share_passes_of_few_shapes(
     kind: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 48)  # so that buffers grow under the texts
+    monkeypatch.setattr(capacity, "FIRST_CAPACITY", 48)  # so that buffers grow under the texts
     model = tiny.make("llama", kind, interleaved=True)
     path, expected = tiny.write_gguf(model, tmp_path / "a.gguf"), tiny.logits(model, TEXT)
     passes = Torch(path, device="cpu", decoder="own", weights=form).shared_passes(3)

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from numpy.typing import NDArray
 
-from localspec.engines.torch.decoder.compressed import EightBits, FourBits
+from localspec.decoder.compressed import EightBits, FourBits
 from localspec.engines.torch.engine import Torch
 from localspec.errors import BrokenModel, UnsupportedModel
 from localspec.formats.gguf.quants import Affine

@@ -24,10 +24,11 @@ from shapes import CONTEXT, FORMS, SIZES, bytes_of, decoder_of
 from timing import copy_bandwidth, synchronize, wall
 
 from localspec.core.sessions import Tree
-from localspec.engines.torch.decoder.card import decoder_of as best_of
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.passes import WIDTHS, Passes
-from localspec.engines.torch.decoder.session import OwnDecoder, OwnSession
+from localspec.decoder.card import decoder_of as best_of
+from localspec.decoder.forward import Decoder
+from localspec.decoder.own import OwnDecoder
+from localspec.decoder.passes import WIDTHS, Passes
+from localspec.engines.torch.decoder.session import OwnSession
 from localspec.engines.torch.engine import Torch
 
 WIDE = (1, 2, 4, 8, 16)

@@ -24,8 +24,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "perf" / "cuda")]
 import shapes  # noqa: E402
 from timing import wall  # noqa: E402
 
-from localspec.engines.torch.decoder.card import decoder_of  # noqa: E402
-from localspec.engines.torch.decoder.passes import Recorder  # noqa: E402
+from localspec.decoder.card import decoder_of  # noqa: E402
+from localspec.decoder.passes import Recorder  # noqa: E402
 from localspec.engines.torch.vision.eyes import RecordedEyes  # noqa: E402
 from localspec.engines.torch.vision.reader import Reader  # noqa: E402
 from localspec.engines.torch.vision.replays import Replays  # noqa: E402

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from localspec.engines.torch.decoder.compressed import EightBits, FourBits
-from localspec.engines.torch.decoder.weights import Layer, Matrix, Plain, Weights
+from localspec.decoder.compressed import EightBits, FourBits
+from localspec.decoder.weights import Layer, Matrix, Plain, Weights
 from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.rope import frequencies
 

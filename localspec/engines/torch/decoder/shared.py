@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from localspec.engines.torch.decoder.forward import Places
-from localspec.engines.torch.decoder.passes import WIDEST, WIDTHS, Buffers, Replay, bucket
-from localspec.engines.torch.decoder.session import OwnDecoder
+from localspec.decoder.forward import Places
+from localspec.decoder.own import OwnDecoder
+from localspec.decoder.passes import WIDEST, WIDTHS, Buffers, Replay, bucket
 from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.shared import TorchSharedPasses
 

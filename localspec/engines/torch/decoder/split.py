@@ -10,10 +10,10 @@ import numpy as np
 
 from localspec.core.sessions import SplitSession, Tree
 from localspec.core.types import Logits, Tokens
-from localspec.engines.torch.decoder.forward import Places
-from localspec.engines.torch.decoder.passes import WIDEST, Passes
-from localspec.engines.torch.decoder.session import CARD_CHUNK, OwnDecoder, RowReader
-from localspec.engines.torch.decoder.weights import Tensor
+from localspec.decoder.forward import Places
+from localspec.decoder.own import CARD_CHUNK, OwnDecoder, RowReader
+from localspec.decoder.passes import WIDEST, Passes
+from localspec.decoder.weights import Tensor
 from localspec.formats.huggingface.torch_devices import memory_errors
 
 Found = TypeVar("Found")

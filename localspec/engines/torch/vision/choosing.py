@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.weights import Tensor
+from localspec.decoder.forward import Decoder
+from localspec.decoder.weights import Tensor
 from localspec.engines.torch.vision.sending import sent
 
 ABOVE_ALL = 2.0  # the score of a token of text: attention is at most 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from localspec.engines.torch.decoder.passes import Replay
-from localspec.engines.torch.decoder.weights import Tensor
+from localspec.decoder.passes import Replay
+from localspec.decoder.weights import Tensor
 
 
 class Records(Protocol):

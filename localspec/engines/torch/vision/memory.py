@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 from itertools import pairwise
 
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.passes import Buffers
+from localspec.decoder.forward import Decoder
+from localspec.decoder.passes import Buffers
 
 
 class LayerRows:

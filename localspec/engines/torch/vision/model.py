@@ -6,18 +6,18 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from localspec.core.types import Picture
-from localspec.engines.torch.decoder import loading
-from localspec.engines.torch.decoder.card import decoder_of
-from localspec.engines.torch.decoder.passes import Recorder
-from localspec.engines.torch.decoder.session import OwnDecoder
-from localspec.engines.torch.model import TorchModel, use_threads
+from localspec.decoder import loading
+from localspec.decoder.card import decoder_of
+from localspec.decoder.own import OwnDecoder
+from localspec.decoder.passes import Recorder
+from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.vision.eyes import RecordedEyes
 from localspec.engines.torch.vision.reader import Reader
 from localspec.engines.torch.vision.replays import Replays
 from localspec.errors import UnsupportedModel
 from localspec.formats.graph.architecture import of_folder
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
-from localspec.formats.huggingface.torch_devices import memory_errors
+from localspec.formats.huggingface.torch_devices import memory_errors, use_threads
 from localspec.formats.vision import config, pixels
 from localspec.pictures.schedule import VisionTokens
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.engines.torch.decoder.forward import Decoder, Places
-from localspec.engines.torch.decoder.weights import Tensor
+from localspec.decoder.forward import Decoder, Places
+from localspec.decoder.weights import Tensor
 from localspec.engines.torch.vision.choosing import Choosing, Words, gathered, words_among
 from localspec.engines.torch.vision.memory import LayerRows
 from localspec.pictures.schedule import Schedule

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from localspec.engines.torch.decoder.passes import Replay
-from localspec.engines.torch.decoder.weights import Tensor
+from localspec.decoder.passes import Replay
+from localspec.decoder.weights import Tensor
 from localspec.engines.torch.vision.choosing import words_among
 from localspec.engines.torch.vision.eyes import Records
 from localspec.engines.torch.vision.memory import LayerRows

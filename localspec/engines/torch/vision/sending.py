@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localspec.engines.torch.decoder.weights import Tensor
+from localspec.decoder.weights import Tensor
 
 
 def sent(values: Any, place: Any) -> Tensor:

@@ -9,13 +9,13 @@ import numpy as np
 
 from localspec.core.contracts import PictureSession
 from localspec.core.types import Branch, Logits, Picture, Tokens
-from localspec.engines.torch.decoder.session import OwnDecoder, OwnSession
-from localspec.engines.torch.model import use_threads
-from localspec.engines.torch.sessions import ToNumpy
+from localspec.decoder.own import OwnDecoder
+from localspec.decoder.rows import ToNumpy
+from localspec.engines.torch.decoder.session import OwnSession
 from localspec.engines.torch.vision.model import SeeingModel
 from localspec.engines.torch.vision.text import PictureText
 from localspec.errors import ContextFull
-from localspec.formats.huggingface.torch_devices import memory_errors
+from localspec.formats.huggingface.torch_devices import memory_errors, use_threads
 from localspec.pictures.schedule import Schedule
 
 WHOLE = 1 << 20  # tokens of a pass: a prompt with pictures is read in one

@@ -13,8 +13,8 @@ from scenes import ANSWER, ASKED
 from small_llava_files import BASE, EPSILON, MEAN, Size, write
 from torch.nn import functional
 
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.weights import Layer, Plain, Weights
+from localspec.decoder.forward import Decoder
+from localspec.decoder.weights import Layer, Plain, Weights
 from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.rope import frequencies
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from localspec.engines.torch.decoder.forward import Decoder, Places, last_of
-from localspec.engines.torch.decoder.weights import Layer, Tensor, Weights
+from localspec.decoder.forward import Decoder, Places, last_of
+from localspec.decoder.weights import Layer, Tensor, Weights
 
 
 def decoder_of(weights: Weights) -> Decoder:
@@ -38,7 +38,7 @@ class CardDecoder(Decoder):
         """Return the hidden states [tokens, width] after some layers, or all, and those after taps."""
         import torch
 
-        from localspec.engines.torch.decoder.kernels import fused
+        from localspec.decoder.kernels import fused
 
         shape, epsilon = self.shape, self.shape.epsilon
         turns = self.turns(places.positions, torch.float32)
@@ -61,7 +61,7 @@ class CardDecoder(Decoder):
 
     def normed(self, x: Tensor) -> Tensor:
         """Return hidden states [tokens, width] under the last norm."""
-        from localspec.engines.torch.decoder.kernels import fused
+        from localspec.decoder.kernels import fused
 
         return fused.added_norm(x, None, self.weights.norm, self.shape.epsilon, 1.0)[1]
 
@@ -75,7 +75,7 @@ class CardDecoder(Decoder):
         values: Tensor,
     ) -> Tensor:
         """Keep new keys and values; return attention [tokens, heads * head_width] of the queries to all."""
-        from localspec.engines.torch.decoder.kernels import attention, fused
+        from localspec.decoder.kernels import attention, fused
 
         shape, texts = self.shape, places.texts
         kept = (keys, values)

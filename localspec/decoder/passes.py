@@ -11,10 +11,10 @@ import numpy as np
 
 from localspec.core.sessions import Tree
 from localspec.core.types import Tokens
-from localspec.engines.torch import kv_cache
-from localspec.engines.torch.decoder.forward import Decoder, Places
-from localspec.engines.torch.decoder.rows import FACTS, facts_of
-from localspec.engines.torch.decoder.weights import Tensor
+from localspec.decoder.capacity import grown
+from localspec.decoder.forward import Decoder, Places
+from localspec.decoder.rows import FACTS, facts_of
+from localspec.decoder.weights import Tensor
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # tokens of a recorded pass
 WIDEST = WIDTHS[-1]
@@ -49,7 +49,7 @@ class Buffers:
         """Make room for `needed` tokens, keeping the first `length`; return whether the buffers moved."""
         if needed <= self.room:
             return False
-        self.room = kv_cache.grown(self.room, needed, self._most)
+        self.room = grown(self.room, needed, self._most)
         self.keys, self.values = self._larger(self.keys, length), self._larger(self.values, length)
         return True
 

@@ -94,6 +94,28 @@ class DeviceRows(InMainMemory):
         return self._facts[:, 0].astype(np.int64) if axis in (1, -1) else self._array().argmax(axis)
 
 
+class ToNumpy:
+    """Copies logits from a device to main memory, through one pinned buffer."""
+
+    def __init__(self) -> None:
+        self._pinned: Any = None
+
+    def __call__(self, logits: Any) -> Logits:
+        """Return logits as float32 in main memory, a view if they are that already."""
+        if logits.device.type != "cuda":
+            rows: Logits = logits.cpu().float().numpy()
+            return rows
+        import torch
+
+        count = logits.shape[0]
+        if self._pinned is None or len(self._pinned) < count:
+            self._pinned = torch.empty(logits.shape, dtype=torch.float32, pin_memory=True)
+        self._pinned[:count].copy_(logits, non_blocking=True)
+        torch.cuda.current_stream(logits.device).synchronize()
+        pinned: Logits = self._pinned[:count].numpy()
+        return pinned
+
+
 class Fetched:
     """Rows of a pass that come to main memory when they are first asked for, until the next pass."""
 

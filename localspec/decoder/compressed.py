@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.engines.torch.decoder.weights import Matrix, Tensor
+from localspec.decoder.weights import Matrix, Tensor
 from localspec.formats.gguf.quants import Affine
 from localspec.formats.graph.architecture import Architecture
 from localspec.formats.graph.builder import form_of, rows_of, stacked
@@ -38,7 +38,7 @@ class EightBits:
         import torch
 
         if x.is_cuda:
-            from localspec.engines.torch.decoder.kernels import products
+            from localspec.decoder.kernels import products
 
             if len(x) <= NARROW and x.shape[1] % 32 == 0:
                 return products.eight_bit_product(x, self.codes, self.scale, self.bias)
@@ -82,7 +82,7 @@ class FourBits:
         import torch
 
         if x.is_cuda:
-            from localspec.engines.torch.decoder.kernels import products
+            from localspec.decoder.kernels import products
 
             if len(x) <= NARROW:
                 return products.four_bit_product(
@@ -196,7 +196,7 @@ def four_bits(weights: Affine, place: Any, dtype: Any) -> tuple[Tensor, Tensor]:
     scales = torch.from_numpy(np.ascontiguousarray(pairs)).to(place)
     if place.type != "cuda":
         return torch.ops.aten._convert_weight_to_int4pack_for_cpu(flat, 1), scales.to(dtype)
-    from localspec.engines.torch.decoder.kernels import products
+    from localspec.decoder.kernels import products
 
     return products.packed_four(flat.to(torch.uint8).to(place)), scales.to(torch.float16)
 

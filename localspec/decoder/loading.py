@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from localspec.engines.torch.decoder.card import decoder_of
-from localspec.engines.torch.decoder.forward import Decoder
-from localspec.engines.torch.decoder.weights import ModuleTensors, Weights, read
+from localspec.decoder.card import decoder_of
+from localspec.decoder.forward import Decoder
+from localspec.decoder.weights import ModuleTensors, Weights, read
 from localspec.errors import TooLittleMemory, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.architecture import Architecture, of_folder, of_gguf, of_path
@@ -56,7 +56,7 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
     """
     import torch
 
-    from localspec.engines.torch.decoder.compressed import FileTensors
+    from localspec.decoder.compressed import FileTensors
 
     if place.type not in ("cpu", "cuda"):
         raise UnsupportedModel(

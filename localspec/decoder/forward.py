@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.engines.torch.decoder.weights import Plain, Tensor, Weights
+from localspec.decoder.weights import Plain, Tensor, Weights
 
 
 @dataclass(frozen=True, slots=True)

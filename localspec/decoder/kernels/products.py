@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from localspec.engines.torch.decoder.kernels import single
+from localspec.decoder.kernels import single
 
 TILES = (128, 64, 32)  # columns of 8 bits that a program reads at a time
 TILE = 64  # columns of 4 bits: the lower halves of its bytes are the first 32, the upper halves the others
