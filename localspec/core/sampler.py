@@ -133,7 +133,7 @@ class Sampler:
         if self.sampling.greedy:
             row = self._penalized(row, before)
             token = int(row.argmax())  # the first NaN, if there is one
-            _check_number(row[token])
+            check_number(row[token])
             return token if self.allows(token, before) else int(self._allowed_only(row, before).argmax())
         return self.coupled_draw(self.distribution(row, before), len(before))
 
@@ -179,6 +179,12 @@ class Sampler:
         tokens, probs = self._candidates(row)
         probs = np.where(probs >= self.sampling.min_p * probs.max(), probs, 0.0)
         return Distribution(tokens, probs / probs.sum())
+
+    @property
+    def plainly_greedy(self) -> bool:
+        """Return whether each choice is the token of the highest logit, whatever is before it."""
+        settings = self.sampling
+        return settings.greedy and not (settings.penalized or settings.logit_bias or self.constrained)
 
     @property
     def constrained(self) -> bool:
@@ -365,7 +371,7 @@ def _weights(logits: Row, temperature: float) -> tuple[Row, np.float64]:
     for logits that are not numbers.
     """
     highest = logits.max()
-    _check_number(highest)
+    check_number(highest)
     if temperature < COLDEST or not np.isfinite(highest):
         weights = (logits == highest).astype(np.float32)
     else:
@@ -375,7 +381,7 @@ def _weights(logits: Row, temperature: float) -> tuple[Row, np.float64]:
     return weights, np.float64(weights.sum())
 
 
-def _check_number(highest: np.float32) -> None:
+def check_number(highest: np.floating[Any]) -> None:
     """Raise ModelError if the highest of a model's logits is NaN, as it is if any of them is."""
     if np.isnan(highest):
         raise ModelError(

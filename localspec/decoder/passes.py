@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from localspec.core.sessions import Tree
 from localspec.core.types import Tokens
 from localspec.decoder.capacity import grown
 from localspec.decoder.forward import Decoder, Places
@@ -18,11 +18,27 @@ from localspec.decoder.weights import Tensor
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # tokens of a recorded pass
 WIDEST = WIDTHS[-1]
-TRIANGLE = np.tri(WIDEST)
 WARM_UPS = 2  # passes before a recording, in which libraries allocate and choose their kernels
 RECORDING = threading.Lock()  # a card records one graph at a time
 
 Replay = Callable[[], Any]
+
+
+class Order(Protocol):
+    """The shape of a pass: where its tokens are in the text, and which of them sees which.
+
+    Without `parents` they are a run of tokens, each of which sees those before it.
+    """
+
+    @property
+    def parents(self) -> Sequence[int]:
+        """The tokens that branches follow, or other numbers where the tokens are no run."""
+
+    def positions(self) -> NDArray[np.int64]:
+        """Return the position [tokens] of each token in its text."""
+
+    def sees(self) -> NDArray[np.bool_]:
+        """Return which token [tokens, tokens] attends to which."""
 
 
 class Found(NamedTuple):
@@ -100,10 +116,10 @@ class Recorder:
 class Passes:
     """Passes of one text.
 
-    A pass over up to WIDEST tokens is padded to one of WIDTHS, and attends to the first power of two of
-    slots, from the decoder's `first_end` on, that holds the text: its keys end there, not where the buffers
-    do. The keys of the padding lie behind the text, and the next pass overwrites them. Longer passes have the
-    shape of their tokens. With `facts` each pass finds what greedy choices need of its logits.
+    A pass over up to `widest` tokens is padded to one of the `widths`, and attends to the first power of two
+    of slots, from the decoder's `first_end` on, that holds the text: its keys end there, not where the
+    buffers do. The keys of the padding lie behind the text, and the next pass overwrites them. Longer passes
+    have the shape of their tokens. With `facts` each pass finds what greedy choices need of its logits.
     """
 
     def __init__(
@@ -114,24 +130,27 @@ class Passes:
         taps: Sequence[int] = (),
         *,
         facts: bool = False,
+        widths: Sequence[int] = WIDTHS,
     ) -> None:
         import torch
 
         self._torch, self._decoder, self._taps, self._recorder = torch, decoder, tuple(taps), recorder
         self._context, self._facts_wanted = context, facts
-        self.buffers = Buffers(decoder, context + WIDEST)
+        self._widths, self.widest = tuple(widths), (widest := widths[-1])
+        self._triangle = np.tri(widest)
+        self.buffers = Buffers(decoder, context + widest)
         like = decoder.weights.norm
         self._place = like.device
         self._card = self._place.type == "cuda"
-        self._given, self._inputs = self._pair(3 * WIDEST + WIDEST * WIDEST + 1)
+        self._given, self._inputs = self._pair(3 * widest + widest * widest + 1)
         self._sent = torch.cuda.Event() if self._card else None
         # at one address for all recordings
-        self.logits = torch.zeros((WIDEST, decoder.weights.head.rows), device=self._place)
-        self.facts = torch.zeros((WIDEST, FACTS), device=self._place)
+        self.logits = torch.zeros((widest, decoder.weights.head.rows), device=self._place)
+        self.facts = torch.zeros((widest, FACTS), device=self._place)
         self.gap = 0  # positions by which tokens are before their slots, behind pictures
         self.turn = 0  # of passes, each of which overwrites what the last one found
         columns = [len(like), len(like) * len(self._taps)]
-        self._found = [like.new_zeros((WIDEST, count)) for count in columns if count]
+        self._found = [like.new_zeros((widest, count)) for count in columns if count]
         self._recorded: dict[tuple[Any, ...], Replay] = {}
 
     def _pair(self, size: int) -> tuple[Any, Any]:
@@ -139,13 +158,13 @@ class Passes:
         given = self._torch.zeros(size, dtype=self._torch.long, pin_memory=self._card)
         return given, self._torch.zeros_like(given, device=self._place) if self._card else given
 
-    def short(self, tokens: Tokens, tree: Tree, at: int) -> Found:
-        """Read up to WIDEST tokens in the shape of `tree` behind `at` tokens; `logits` has their rows."""
+    def short(self, tokens: Tokens, tree: Order, at: int) -> Found:
+        """Read up to `widest` tokens in the shape of `tree` behind `at` tokens; `logits` has their rows."""
         count = len(tokens)
         self.turn += 1
-        width = next(width for width in WIDTHS if width >= count)
-        end = bucket(at + (WIDEST if self._recorder else width), self._decoder.first_end)
-        if self.buffers.hold(min(end, self._context + WIDEST), at):
+        width = next(width for width in self._widths if width >= count)
+        end = bucket(at + (self.widest if self._recorder else width), self._decoder.first_end)
+        if self.buffers.hold(min(end, self._context + self.widest), at):
             self._recorded.clear()
         end = min(end, self.buffers.room)
         self._give(tokens, tree, at)
@@ -155,7 +174,7 @@ class Passes:
         states, *tapped = (part[:count] for part in self._found)
         return Found(states, tapped[0] if tapped else None)
 
-    def long(self, tokens: Tokens, tree: Tree, at: int) -> Found:
+    def long(self, tokens: Tokens, tree: Order, at: int) -> Found:
         """Read any number of tokens in the shape of `tree` behind `at` tokens, in a pass of its own shape."""
         self.turn += 1
         torch, total = self._torch, at + len(tokens)
@@ -188,18 +207,18 @@ class Passes:
         """Return the logits [rows, vocab] of hidden states."""
         return self._decoder.logits(states)
 
-    def _give(self, tokens: Tokens, tree: Tree, at: int) -> None:
+    def _give(self, tokens: Tokens, tree: Order, at: int) -> None:
         """Write a pass's inputs where its recording reads them."""
         if self._sent:
             self._sent.synchronize()  # the copy of the last ones may still be under way
-        given, count = self._given.numpy(), len(tokens)
-        ids, positions, slots = given[: 3 * WIDEST].reshape(3, WIDEST)
+        given, count, widest = self._given.numpy(), len(tokens), self.widest
+        ids, positions, slots = given[: 3 * widest].reshape(3, widest)
         ids[:count], ids[count:] = tokens, 0
-        slots[:] = np.arange(at, at + WIDEST)  # all of them, since a recording may run a wider pass
+        slots[:] = np.arange(at, at + widest)  # all of them, since a recording may run a wider pass
         positions[:] = np.minimum(slots, self._context - 1)
         positions[:count] = tree.positions() - self.gap
-        sees = given[3 * WIDEST : -1].reshape(WIDEST, WIDEST)
-        sees[:] = TRIANGLE
+        sees = given[3 * widest : -1].reshape(widest, widest)
+        sees[:] = self._triangle
         if tree.parents:
             sees[:count, :count] = tree.sees()
         given[-1] = at
@@ -220,9 +239,9 @@ class Passes:
 
     def _places(self, width: int, end: int) -> tuple[Tensor, Places]:
         """Return the ids and the places of the inputs."""
-        torch, inputs = self._torch, self._inputs
-        ids, positions, slots = (part[:width] for part in inputs[: 3 * WIDEST].split(WIDEST))
-        sees = inputs[3 * WIDEST : -1].view(WIDEST, WIDEST)[:width, :width] != 0
+        torch, inputs, widest = self._torch, self._inputs, self.widest
+        ids, positions, slots = (part[:width] for part in inputs[: 3 * widest].split(widest))
+        sees = inputs[3 * widest : -1].view(widest, widest)[:width, :width] != 0
         mask = (torch.arange(end, device=self._place) < inputs[-1]).repeat(width, 1)
         mask.index_copy_(1, slots, sees)
         return ids, Places(positions, slots, end, mask, ends=slots[-1:] + 1)
@@ -234,11 +253,15 @@ class Passes:
         """Write the logits of a pass's last hidden states where they are read."""
         self.logits[:width] = self._decoder.logits(states)
         if self._facts_wanted:
-            self.facts[:width] = facts_of(self.logits[:width])
+            self.facts[:width] = self.facts_of(self.logits[:width])
+
+    def facts_of(self, logits: Tensor) -> Tensor:
+        """Return the facts [rows, FACTS] of logits [rows, vocab]."""
+        return facts_of(logits)
 
     def _record(self, width: int, end: int) -> None:
         """Make a pass ready; a card records all widths at once, so that drafting meets no further delay."""
-        for each in WIDTHS if self._recorder else (width,):
+        for each in self._widths if self._recorder else (width,):
             run = partial(self._pass, each, end)
             self._recorded[self._key(each, end)] = self._recorder.record(run) if self._recorder else run
 

@@ -65,6 +65,24 @@ class OneRow(InMainMemory, DeviceRow):
         return self.best
 
 
+class LateRows(InMainMemory):
+    """The logits [rows, vocab] of a pass, which come to main memory when they are first asked for."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, shape: tuple[int, int], fetch: Callable[[], Logits]) -> None:
+        self.shape, self._array = shape, fetch
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._array())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._array()[key]
+
+
 class DeviceRows(InMainMemory):
     """The logits [rows, vocab] of a pass, of which `facts` [rows, FACTS] are known."""
 

@@ -11,6 +11,7 @@ from localspec.core.blocks.canvas import Canvas
 from localspec.core.blocks.decode import opened
 from localspec.core.blocks.parts import BlockDrafter, check_pair
 from localspec.core.blocks.quota import ranked
+from localspec.core.blocks.types import Candidates, Places
 from localspec.core.blocks.verify import ALL, TWO
 from localspec.core.contracts import BlockSession, DraftModel
 from localspec.core.cursor import Cursor
@@ -70,43 +71,44 @@ class DiffusionDraft(BlockDrafter):
         text = list(tokens)
         if len(text) >= self._session.context:
             return
-        blocks: list[Canvas] = []
+        guesses: list[Guess] = []
 
         def draw() -> Guess:
-            blocks.append(self._filled(text, sampler))
-            return _guess(blocks[0], blocks[0].given)
+            guesses.extend(self._filled(text, sampler))
+            return guesses[0]
 
         yield LazyGuess(draw)
-        if blocks:
-            for place in range(blocks[0].given + 1, len(blocks[0].tokens)):
-                yield _guess(blocks[0], place)
+        yield from guesses[1:]
 
     def draft(self, canvas: Canvas, depth: int) -> Canvas:
         """Return a copy of a target's canvas in which up to `depth` masks are revealed."""
         text = [*canvas.text_before(canvas.first), *canvas.tokens[: canvas.given]]
         drafted = opened(text, self._cursor, canvas.sampler, fresh=not canvas.sampler.sampling.greedy)
-        self._reveal(drafted, depth)
+        for _ in self._reveal(drafted, depth):
+            pass
         return drafted
 
-    def _filled(self, text: Tokens, sampler: Sampler) -> Canvas:
-        """Return the block after a text, filled in for a target that is no diffusion model."""
+    def _filled(self, text: Tokens, sampler: Sampler) -> list[Guess]:
+        """Return guesses of the rest of a block, for a target that is no diffusion model.
+
+        Each has the distribution that it was drawn from.
+        """
         canvas = opened(text, self._cursor, sampler, fresh=not (sampler.coupled or sampler.sampling.greedy))
         canvas.most = self._vocab
-        self._reveal(canvas, len(canvas.tokens))
-        return canvas
+        sure: dict[int, float] = {}
+        for candidates, picked in self._reveal(canvas, len(canvas.tokens)):
+            found = candidates.confidence[picked].tolist()
+            sure |= zip(candidates.places[picked].tolist(), found, strict=True)
+        places = range(canvas.given, len(canvas.tokens))
+        return [Guess(canvas.tokens[place], canvas.laws.get(place), sure[place]) for place in places]
 
-    def _reveal(self, canvas: Canvas, depth: int) -> None:
-        """Reveal masks in the drafter's order, `depth` of them at most."""
+    def _reveal(self, canvas: Canvas, depth: int) -> Iterator[tuple[Candidates, Places]]:
+        """Reveal `depth` masks at most in the drafter's order; yield candidates of each pass, and which."""
         left = min(depth, len(canvas.masked))
         while left > 0:
-            candidates = canvas.candidates()
-            places = np.arange(len(candidates.places))
-            best = places if self._order == LEFT else ranked(candidates.confidence)
-            picked = best[: min(self._k, left)]
+            count = min(self._k, left)
+            candidates = canvas.candidates(count if self._order == LEFT else None)
+            picked = np.arange(count) if self._order == LEFT else ranked(candidates.confidence)[:count]
             canvas.chosen_of(candidates, picked)
-            left -= len(picked)
-
-
-def _guess(canvas: Canvas, place: int) -> Guess:
-    """Return the guess at a place, with the distribution it was drawn from."""
-    return Guess(canvas.tokens[place], canvas.laws.get(place), canvas.confidence[place])
+            yield candidates, picked
+            left -= count

@@ -29,4 +29,5 @@ class LeftToRight(BlockSampler):
     def fill(self, canvas: Canvas) -> None:
         """Fill in the block."""
         while canvas.open:
-            canvas.chosen_of(canvas.candidates(), np.arange(min(self._k, len(canvas.masked))))
+            candidates = canvas.candidates(self._k)
+            canvas.chosen_of(candidates, np.arange(len(candidates.places)))

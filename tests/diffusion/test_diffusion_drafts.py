@@ -17,7 +17,7 @@ from localspec.core.blocks.canvas import Canvas
 from localspec.core.blocks.decode import opened
 from localspec.core.blocks.pace import FixedPace, MeasuredPace
 from localspec.core.blocks.types import Block
-from localspec.core.blocks.verify import residual, scored
+from localspec.core.blocks.verify import checked, residual, scored
 from localspec.core.contracts import BlockSession, DraftModel, Engine
 from localspec.core.cursor import Cursor
 from localspec.core.sampler import Sampler, Sampling
@@ -109,7 +109,8 @@ def test_a_draft_that_is_the_target_is_accepted_whole(
     engine: Engine = TARGET if kind == "toy" else make(2)
     for prompt, room in ((PROMPT, 24), (PROMPT[:5], 23)):  # whole blocks
         found = filled(engine, draft=engine, options=f",order={order}", prompt=prompt, room=room)
-        assert found.drafted == found.accepted == room
+        own = len(found.steps) if order == "left" else 0  # the target's own token, the last of each block
+        assert found.drafted == found.accepted == room - own
         alone = "left_to_right" if order == "left" else "low_confidence"
         assert found.tokens == filled(engine, alone, prompt=prompt, room=room).tokens
         assert found.passes == len(found.steps)
@@ -127,6 +128,28 @@ def test_a_draft_from_left_to_right_changes_no_greedy_text(
             found = filled(target, "left_to_right", draft=draft, pace=pace, prompt=prompt, room=40)
             assert found.tokens == plain.tokens
             assert found.drafted > 0
+
+
+def test_a_draft_that_stands_brings_the_token_behind_it(make: Callable[[int], Diffusion]) -> None:
+    """The target decides the mask behind a draft in the same pass; one that is the last needs no draft."""
+    for layers, table in ((2, "all"), (1, "two")):
+        engine = make(layers)
+        found = filled(engine, draft=engine, options=f",copies={table}", pace=FixedPace(1), room=8)
+        assert [step.passes for step in found.steps] == [1, 1, 1, 1]
+        assert [len(step.tokens) for step in found.steps] == [2, 2, 2, 2]
+        assert [step.drafted for step in found.steps] == [1, 1, 1, 1]
+    engine = make(2)
+    found = filled(engine, "left_to_right", draft=engine, pace=FixedPace(2), room=8)
+    assert [(len(step.tokens), step.drafted) for step in found.steps] == [(3, 2), (1, 0)] * 2
+
+
+def test_a_mask_before_drafted_tokens_is_not_decided_with_them() -> None:
+    canvas, drafted = (canvas_on(TARGET, TEXT, 4) for _ in "td")
+    drafted.passes = 1
+    drafted.reveal([0, 2], [5, 6])
+    found = checked(canvas, drafted, "all")
+    assert found.drafted == 1
+    assert canvas.masked == [1, 2, 3]
 
 
 def test_some_drafts_are_accepted_and_save_passes() -> None:
@@ -171,6 +194,20 @@ def test_a_residual_is_normed() -> None:
     assert law.probs.tolist() == [0.0, 0.0, 1.0]
     same = Distribution(tokens, np.array([0.5, 0.3, 0.2]))
     assert residual(same, same) is same
+
+
+def test_what_happens_once_does_not_decide_for_long() -> None:
+    """First measurements may hold a recording: both ways are measured a second time soon."""
+    pace = MeasuredPace(stepwise=True)
+    pace.learn(step(4, 0, 0, 0.0, 400.0), 0)
+    pace.learn(step(4, 3, 3, 300.0, 100.0), 3)
+    assert pace.depth(3) == 3
+    asked = []
+    for _ in range(12):
+        asked.append(bool(pace.depth(3)))
+        pace.learn(step(1, 3, 0, 3.0, 1.0) if asked[-1] else step(4, 0, 0, 0.0, 4.0), 3)
+    assert asked[-4:] == [False] * 4
+    assert pace.reason
 
 
 def step(tokens: int, drafted: int, accepted: int, draft: float, target: float) -> Step:

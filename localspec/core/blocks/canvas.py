@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.blocks.types import Block, BlockPass, Candidates, Places
+from localspec.core.blocks.types import Block, BlockPass, Candidates, Likeliest, Numbers, Places
 from localspec.core.contracts import BlockSession
-from localspec.core.sampler import Sampler
+from localspec.core.sampler import Sampler, check_number
 from localspec.core.types import Distribution, Logits, Row, Tokens
 
 
@@ -19,7 +19,7 @@ class Canvas:
     `tokens` [length] hold the session's mask where no token is known. The first `given` of them belong to the
     text already. `passes` counts the passes of the model. `revealed_by` [length] is the
     pass that revealed each token, 0 for given ones and masks. `laws` are the distributions from which sampled
-    tokens were drawn, and `confidence` is that of candidates that were revealed, by place.
+    tokens were drawn, by place.
 
     Sampling draws the token of a position with that position's noise, so a seed stands for one text; with
     `fresh` it draws afresh, as rejection sampling needs it of a draft.
@@ -43,7 +43,6 @@ class Canvas:
         self.tokens = [*given, *[session.mask] * (length - len(given))]
         self.revealed_by = [0] * length
         self.laws: dict[int, Distribution] = {}
-        self.confidence: dict[int, float] = {}
         self.most: int | None = None  # tokens that may be written, those of an autoregressive target
         self.vocab = 0  # width of the logits, once a pass has told it
         self.passes = 0
@@ -77,25 +76,37 @@ class Canvas:
         self.passes += 1
         return found
 
-    def candidates(self, *, attention: bool = False) -> Candidates:
-        """Return what one pass over the block says of its masks."""
+    def candidates(self, most: int | None = None, *, attention: bool = False) -> Candidates:
+        """Return what one pass over the block says of its first `most` masks, or of all."""
         found = self.read(Block(self.tokens, self.positions), attention=attention)
-        return self.judged(found, self.masked)
+        return self.judged(found, self.masked[:most])
 
     def judged(self, found: BlockPass, places: Sequence[int]) -> Candidates:
         """Return the candidates for `places` of the block by a pass over it."""
-        logits = self.writable(found.logits[list(places)])
+        at, rows = np.array(places, np.int64), list(places)
+        if likeliest := self.choices(found, rows):
+            return Candidates(at, *likeliest, found.attention)
+        logits = self.writable(found.logits[rows])
         known = self._known()
         tokens = [self._chosen(row, known, place) for row, place in zip(logits, places, strict=True)]
-        probs = softmax(logits)
         chosen = np.array(tokens, np.int64)
         return Candidates(
-            np.array(places, np.int64),
-            chosen,
-            probs[np.arange(len(places)), chosen],
-            entropy(probs),
-            found.attention,
+            at, chosen, lambda: shares(logits, chosen), lambda: entropy(softmax(logits)), found.attention
         )
+
+    def choices(self, found: BlockPass, rows: Sequence[int]) -> Likeliest | None:
+        """Return the greedy choices for rows of a pass as its session knows them.
+
+        None if it knows none, or if more than the logits decides. Raises ModelError for logits that are not
+        numbers.
+        """
+        known, whole = found.likeliest, self.most is None or self.most >= found.logits.shape[1]
+        if known is None or not whole or not self.sampler.plainly_greedy:
+            return None
+        at = list(rows)
+        for prob in known.probs[at]:
+            check_number(prob)
+        return Likeliest(known.tokens[at], known.probs[at], known.entropy[at])
 
     def writable(self, logits: Logits) -> Logits:
         """Return a copy of logits [n, vocab] about the tokens to write, of which the mask is none."""
@@ -140,19 +151,30 @@ class Canvas:
 
     def chosen_of(self, candidates: Candidates, picked: Places) -> None:
         """Reveal the candidates with the indices `picked`."""
-        places = candidates.places[picked].tolist()
-        self.confidence |= dict(zip(places, candidates.confidence[picked].tolist(), strict=True))
-        self.reveal(places, candidates.tokens[picked].tolist())
+        self.reveal(candidates.places[picked].tolist(), candidates.tokens[picked].tolist())
 
 
-def softmax(logits: Logits) -> NDArray[np.float64]:
+def softmax(logits: Logits) -> Numbers:
     """Return the probabilities [n, vocab] of logits; -inf is no token."""
-    weights = np.exp((logits - logits.max(axis=-1, keepdims=True)).astype(np.float64))
-    found: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
+    weights = _weights(logits)
+    found: Numbers = weights / weights.sum(axis=-1, keepdims=True)
     return found
 
 
-def entropy(probs: NDArray[np.float64]) -> NDArray[np.float64]:
+def shares(logits: Logits, tokens: NDArray[np.int64]) -> Numbers:
+    """Return the probabilities [n] of one token for each row of logits [n, vocab], as `softmax` has them."""
+    weights = _weights(logits)
+    found: Numbers = weights[np.arange(len(tokens)), tokens] / weights.sum(axis=-1)
+    return found
+
+
+def _weights(logits: Logits) -> Numbers:
+    """Return exp(logit - highest) [n, vocab]."""
+    found: Numbers = np.exp((logits - logits.max(axis=-1, keepdims=True)).astype(np.float64))
+    return found
+
+
+def entropy(probs: Numbers) -> Numbers:
     """Return the entropies [n] of distributions [n, vocab], in nats."""
-    found: NDArray[np.float64] = -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(axis=-1)
+    found: Numbers = -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(axis=-1)
     return found

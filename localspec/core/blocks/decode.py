@@ -44,7 +44,7 @@ def decode_blocks(
     try:
         while finish is None:
             canvas = opened(text, target, sampler)
-            depth = drafting.pace.depth(len(canvas.masked)) if drafting else 0
+            depth = _depth(drafting, len(canvas.masked)) if drafting else 0
             last = _drafted(canvas, drafting, depth, processor) if drafting and depth else None
             last = last or _filled(canvas, filler, processor)
             if drafting:
@@ -55,6 +55,16 @@ def decode_blocks(
     finally:
         if drafting:
             drafting.drafter.end()
+
+
+def _depth(drafting: Drafting, masks: int) -> int:
+    """Return how many of the next masks to draft.
+
+    The target's pass over a draft from left to right decides the mask behind it, so the last one never needs
+    one.
+    """
+    useful = masks - 1 if drafting.drafter.stepwise else masks
+    return drafting.pace.depth(useful) if useful else 0
 
 
 def opened(text: Tokens, target: Cursor, sampler: Sampler, *, fresh: bool = False) -> Canvas:

@@ -8,6 +8,7 @@ from localspec.core.types import Step
 
 FRESH = 0.2  # weight of the latest measurement
 PROBE = 24  # steps after which the way not taken is tried again
+SOON = 3  # such steps while that way was measured once: what happens once, such as recording, is part of it
 HOPEFUL = 0.8  # acceptance before anything was drafted
 
 
@@ -44,9 +45,9 @@ class FixedPace:
 class MeasuredPace:
     """Drafts as far as it gives the most tokens a second, by measured seconds and acceptance.
 
-    With a share a of accepted tokens, a draft of d tokens gives 1 + a + ... + a^(d - 1) of them: those that
-    stand, and the target's own in place of the first that does not. `stepwise` tells that a draft costs its
-    passes one by one, so that a shorter one is cheaper; others are drafted whole or not at all.
+    With a share a of accepted tokens, a draft of d tokens gives 1 + a + ... + a^d of them: those that stand,
+    and the target's own after them. `stepwise` tells that a draft costs its passes one by one, so that a
+    shorter one is cheaper; others are drafted whole, up to a^(d - 1), or not at all.
     """
 
     def __init__(self, *, stepwise: bool) -> None:
@@ -56,6 +57,7 @@ class MeasuredPace:
         self._check: float | None = None  # seconds of the target's pass over a draft
         self._stands = HOPEFUL
         self._same = 0  # steps since the other way was taken
+        self._measured = {False: 0, True: 0}  # steps without and with a draft
         self._drafts = False
 
     @property
@@ -68,10 +70,11 @@ class MeasuredPace:
         """Return the depth that pays best; each way is tried once first, and again from time to time."""
         if self._plain is None:
             return 0
-        best = self._best(masks) if self._guess is not None else masks
-        if self._same >= PROBE:
-            best = 0 if best else masks
-        return best
+        if self._measured[True] < 2:
+            return masks
+        if self._same >= (PROBE if self._measured[not self._drafts] > 1 else SOON):
+            return 0 if self._drafts else masks
+        return self._best(masks)
 
     def _best(self, masks: int) -> int:
         assert self._plain is not None
@@ -80,13 +83,14 @@ class MeasuredPace:
         depths = range(1, masks + 1) if self._stepwise else [masks]
         rates = {0: 1 / max(self._plain, 1e-9)}
         for depth in depths:
-            tokens = sum(self._stands**at for at in range(depth))
+            tokens = sum(self._stands**at for at in range(depth + self._stepwise))
             rates[depth] = tokens / max(depth * self._guess + self._check, 1e-9)
         return max(rates, key=lambda depth: rates[depth])
 
     def learn(self, last: Step, depth: int) -> None:
         """Learn the costs and the acceptance of a step."""
         drafted = bool(last.drafted)
+        self._measured[drafted] += 1
         self._same = self._same + 1 if drafted == self._drafts else 0
         self._drafts = drafted
         if not drafted:
@@ -99,4 +103,5 @@ class MeasuredPace:
 
 
 def _mixed(old: float | None, new: float) -> float:
-    return new if old is None else old + FRESH * (new - old)
+    """Return the mean of measurements, the latest weighing most; one that is far lower stands alone."""
+    return new if old is None or 2 * new < old else old + FRESH * (new - old)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from localspec.core.blocks.types import Candidates, Places
+from localspec.core.blocks.types import Candidates, Numbers, Places
 from localspec.errors import one_of
-
-Numbers = NDArray[np.float64]
 
 
 class Quota(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from localspec.core.blocks import visibility
-from localspec.core.blocks.canvas import Canvas
+from localspec.core.blocks.canvas import Canvas, shares
 from localspec.core.blocks.quota import ranked
 from localspec.core.blocks.types import Block, BlockPass, Candidates, Places
 from localspec.core.types import Logits
@@ -84,11 +84,8 @@ def _doubts(canvas: Canvas, found: BlockPass, places: list[int]) -> dict[int, fl
     if not places:
         return {}
     logits = canvas.writable(found.logits[[len(canvas.tokens) + place for place in places]])
-    highest = logits.max(axis=-1, keepdims=True)
-    weights = np.exp((logits - highest).astype(np.float64))
-    tokens = [canvas.tokens[place] for place in places]
-    shown = weights[np.arange(len(places)), tokens] / weights.sum(axis=-1)
-    return dict(zip(places, shown.tolist(), strict=True))
+    tokens = np.array([canvas.tokens[place] for place in places], np.int64)
+    return dict(zip(places, shares(logits, tokens).tolist(), strict=True))
 
 
 def _picked(candidates: Candidates, threshold: float) -> Places:

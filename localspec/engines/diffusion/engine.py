@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from localspec.core.contracts import Engine
+from localspec.engines.diffusion.own import OwnDiffusionSession, own_decoder
 from localspec.engines.diffusion.session import DiffusionSession
 from localspec.errors import BadValue
 from localspec.formats.diffusion import config, weights
@@ -22,7 +23,8 @@ class Diffusion(Engine):
 
     SDAR keeps the keys of earlier blocks. LLaDA and Dream were trained with attention in both directions, so
     each pass reads the whole text; blocks are filled in one after another, with `ahead` masks behind. No code
-    of a model is run. It computes in float32 on a CPU, in bfloat16 or float16 elsewhere.
+    of a model is run. It computes in float32 on a CPU, in bfloat16 or float16 elsewhere. A CUDA card records
+    the passes of models that keep keys.
     """
 
     forms = ("safetensors",)
@@ -55,9 +57,10 @@ class Diffusion(Engine):
         self.threads, self.ahead = threads, ahead
         self.vocab, self.context = shape.vocab, shape.context
         with memory_errors(self.place, model.name), torch.inference_mode():
-            self.decoder = BlockDecoder(
-                self.shape, dict(weights.tensors(model, shape, self.place, self.dtype))
-            )
+            found = dict(weights.tensors(model, shape, self.place, self.dtype))
+            recorded = self.place.type == "cuda" and shape.causal
+            self.own = own_decoder(shape, found, threads) if recorded else None
+            self.decoder = BlockDecoder(self.shape, found)
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
@@ -69,6 +72,8 @@ class Diffusion(Engine):
 
     def session(self) -> DiffusionSession:
         """Return a new, empty session."""
+        if self.own:
+            return OwnDiffusionSession(self.own, self.decoder, self.place, self.dtype)
         return DiffusionSession(self.decoder, self.place, self.dtype, self.threads, self.ahead)
 
 

@@ -12,6 +12,7 @@ from localspec.core.contracts import BlockSession
 from localspec.core.types import Logits, Tokens
 from localspec.errors import ContextFull
 from localspec.formats.diffusion.decoder import BlockDecoder, Keys
+from localspec.formats.huggingface.torch_devices import use_threads
 
 FIRST_ROOM = 256  # tokens of a new text's buffers; doubled when full
 
@@ -39,7 +40,7 @@ class DiffusionSession(BlockSession):
         begin = len(self._text)
         self._text += tokens
         whole = len(self._text) // self.block * self.block - self.block  # the latest is read with the next
-        if self.causal and whole > self._length and len(tokens) > self.block:
+        if self.causal and whole > self._read() and len(tokens) > self.block:
             self._pass(whole, Block((), ()))
         found = np.empty((rows, self._decoder.shape.vocab), np.float32)
         for row in range(rows):
@@ -64,6 +65,10 @@ class DiffusionSession(BlockSession):
             found: Logits = self._decoder.embed(self._ids(tokens)).float().cpu().numpy()
         return found
 
+    def _read(self) -> int:
+        """Return the number of tokens whose keys are kept."""
+        return self._length
+
     def _next(self, length: int) -> Logits:
         """Return the logits [vocab] of the first mask of a block after `length` tokens of the text."""
         first = length // self.block * self.block if self.causal else length
@@ -78,7 +83,8 @@ class DiffusionSession(BlockSession):
         import torch
 
         assert not self.causal or length % self.block == 0
-        self._use_threads()
+        if self._threads:
+            use_threads(self._threads)
         past = min(self._length, length) if self.causal else 0
         unread = self._text[past:length]
         self._limit(max([length, *(position + 1 for position in block.positions)]))
@@ -165,12 +171,6 @@ class DiffusionSession(BlockSession):
         import torch
 
         return torch.tensor(list(values), dtype=torch.long, device=self._place)
-
-    def _use_threads(self) -> None:
-        import torch
-
-        if self._threads and torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)
 
 
 def _larger(old: Any, like: Any, length: int, room: int) -> Any:
