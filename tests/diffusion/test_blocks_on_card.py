@@ -18,7 +18,7 @@ from localspec.core.rewind_check import rewind_fault
 from localspec.core.sampler import Sampling
 from localspec.decoder import capacity
 from localspec.engines.diffusion import Diffusion
-from localspec.engines.diffusion.own import Beside, OwnDiffusionSession, widths
+from localspec.engines.diffusion.own import Beside, OwnDiffusionSession, likeliest_of, widths
 
 pytestmark = pytest.mark.cuda
 
@@ -97,6 +97,23 @@ def test_kernels_of_a_card_are_near_a_cpu(tmp_path: Path, precision: str) -> Non
         each.forward(TEXT[:40], 0)
     found = [np.array(each.denoise(read).logits) for each in (plain, card)]
     assert np.abs(found[0] - found[1]).max() < 0.1 * found[0].std()
+
+
+def test_the_kernel_of_facts_is_its_formula() -> None:
+    from localspec.decoder.kernels import facts
+
+    numbers = torch.Generator().manual_seed(0)
+    for columns, mask in ((40, 39), (4096, 7), (49152, 4), (151936, 151669)):
+        logits = torch.randn((20, columns), generator=numbers) * 8
+        logits[3, mask] = 1000.0  # the mask is likeliest, and is left out
+        logits[4] = logits[4].round()  # of equal ones the first
+        logits[5, columns // 2] = 500.0
+        logits[6, 1:] = float("-inf")
+        found, wanted = facts.likeliest(logits.cuda(), mask).cpu(), likeliest_of(logits, mask)
+        assert torch.equal(found[:, 0], wanted[:, 0])
+        assert (found[:, 1:] - wanted[:, 1:]).abs().max() < 1e-4
+    logits[7, 9] = float("nan")
+    assert facts.likeliest(logits.cuda(), mask)[7, 1].isnan()
 
 
 def test_texts_and_drafts_are_those_of_a_cpu(tmp_path: Path) -> None:

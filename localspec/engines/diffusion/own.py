@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -117,17 +118,27 @@ class BlockPasses(Passes):
 
     def __init__(self, own: OwnDecoder, block: int, mask: int) -> None:
         super().__init__(own.decoder, own.context, own.recorder, facts=own.keeps_rows, widths=widths(block))
-        self._masks = self._torch.tensor([mask], device=self._place)
+        self._mask = mask
+        self._fused = own.recorder is not None and find_spec("triton") is not None
 
     def facts_of(self, logits: Tensor) -> Tensor:
         """Return the facts [rows, FACTS] of logits [rows, vocab]; float32 holds any token id."""
-        logits = logits.float().index_fill(-1, self._masks, float("-inf"))
-        highest, best = logits.max(-1)
-        less = logits - highest[:, None]
-        weights = less.exp()
-        total = weights.sum(-1)
-        spread = (weights * less.clamp(min=-1e30)).sum(-1)  # not -inf, whose product with 0 is NaN
-        return self._torch.stack([best.float(), 1 / total, total.log() - spread / total], -1)
+        logits = logits.float()
+        if self._fused:
+            from localspec.decoder.kernels import facts
+
+            return facts.likeliest(logits, self._mask)
+        return likeliest_of(logits, self._mask)
+
+
+def likeliest_of(logits: Tensor, mask: int) -> Tensor:
+    """Return the likeliest tokens of logits but for a mask, their probabilities, and entropies in nats."""
+    import torch
+
+    kept = torch.arange(logits.shape[-1], device=logits.device) != mask
+    logits = logits.where(kept, float("-inf"))
+    best, probs = logits.argmax(-1, keepdim=True), logits.softmax(-1)
+    return torch.cat([best.float(), probs.gather(-1, best), torch.special.entr(probs).sum(-1, True)], -1)
 
 
 class OwnDiffusionSession(DiffusionSession):

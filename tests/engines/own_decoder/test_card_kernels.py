@@ -53,7 +53,8 @@ def test_a_gated_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "heads", "key_heads", "width"), [(1, 12, 2, 128), (16, 14, 2, 64), (5, 9, 3, 96)]
+    ("tokens", "heads", "key_heads", "width"),
+    [(1, 12, 2, 128), (16, 14, 2, 64), (5, 9, 3, 96), (72, 9, 3, 64)],
 )
 @pytest.mark.parametrize("at", [0, 130, 2000])
 def test_attention_of_a_tree_behind_a_text(

@@ -1,0 +1,56 @@
+"""What greedy choices need of logits on a card, in one Triton kernel that reads each row twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+COLUMNS = 4096  # that a program looks at together
+
+
+def likeliest(logits: Any, mask: int) -> Any:
+    """Return [rows, 3]: the likeliest token but for `mask`, its probability, and the entropy in nats.
+
+    `logits` [rows, vocab] are in float32. A probability is NaN where a logit is.
+    """
+    import torch
+
+    rows, columns = logits.shape
+    found = torch.empty((rows, 3), dtype=torch.float32, device=logits.device)
+    with torch.cuda.device_of(logits):
+        _likeliest[rows,](logits.contiguous(), found, mask, columns, BLOCK=COLUMNS, num_warps=16)
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _likeliest(logits, found, mask, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Find the first token of the highest logit of a row, then sum exp(logit - highest)."""
+    row = tl.program_id(0)
+    start = logits + row.to(tl.int64) * columns
+    at = tl.arange(0, BLOCK)
+    high = tl.full((BLOCK,), float("-inf"), tl.float32)
+    best = tl.zeros((BLOCK,), tl.int32)
+    for begin in range(0, columns, BLOCK):
+        column = begin + at
+        value = tl.load(start + column, mask=column < columns, other=float("-inf"))
+        higher = (value > high) & (column != mask)
+        best = tl.where(higher, column, best)
+        high = tl.where(higher, value, high)
+    highest = tl.max(high, 0)
+    token = tl.min(tl.where(high == highest, best, 2147483647), 0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    spread = tl.zeros((BLOCK,), tl.float32)
+    for begin in range(0, columns, BLOCK):
+        column = begin + at
+        value = tl.load(start + column, mask=column < columns, other=float("-inf"))
+        less = tl.where(column == mask, float("-inf"), value - highest)
+        weight = tl.exp(less)
+        total += weight
+        spread += tl.where(weight > 0, weight * less, 0.0)  # without -inf, whose product with 0 is NaN
+    whole = tl.sum(total, 0)
+    into = found + row * 3
+    tl.store(into, token.to(tl.float32))
+    tl.store(into + 1, 1 / whole)
+    tl.store(into + 2, tl.log(whole) - tl.sum(spread, 0) / whole)
