@@ -44,10 +44,11 @@ def decode_blocks(
     try:
         while finish is None:
             canvas = opened(text, target, sampler)
-            depth = _depth(drafting, len(canvas.masked)) if drafting else 0
+            useful = _useful(drafting, canvas)
+            depth = drafting.pace.depth(useful) if drafting and useful else 0
             last = _drafted(canvas, drafting, depth, processor) if drafting and depth else None
             last = last or _filled(canvas, filler, processor)
-            if drafting:
+            if drafting and useful:
                 drafting.pace.learn(last, depth)
             text += last.tokens
             finish = last.finish
@@ -57,14 +58,13 @@ def decode_blocks(
             drafting.drafter.end()
 
 
-def _depth(drafting: Drafting, masks: int) -> int:
-    """Return how many of the next masks to draft.
+def _useful(drafting: Drafting | None, canvas: Canvas) -> int:
+    """Return how many masks a draft may reveal.
 
     The target's pass over a draft from left to right decides the mask behind it, so the last one never needs
     one.
     """
-    useful = masks - 1 if drafting.drafter.stepwise else masks
-    return drafting.pace.depth(useful) if useful else 0
+    return len(canvas.masked) - drafting.drafter.stepwise if drafting else 0
 
 
 def opened(text: Tokens, target: Cursor, sampler: Sampler, *, fresh: bool = False) -> Canvas:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from localspec.core.types import Step
 
 FRESH = 0.2  # weight of the latest measurement
 PROBE = 24  # steps after which the way not taken is tried again
 SOON = 3  # such steps while that way was measured once: what happens once, such as recording, is part of it
-HOPEFUL = 0.8  # acceptance before anything was drafted
+HOPEFUL = (1.6, 2.0)  # accepted and tried tokens before anything was drafted
+KEPT = 0.95  # of those counts from step to step
 
 
 class Pace(Protocol):
@@ -54,8 +57,8 @@ class MeasuredPace:
         self._stepwise = stepwise
         self._plain: float | None = None  # seconds of a token without a draft
         self._guess: float | None = None  # seconds of a drafted token
-        self._check: float | None = None  # seconds of the target's pass over a draft
-        self._stands = HOPEFUL
+        self._checks: dict[int, float] = {}  # seconds of the target's pass over a draft, by its tokens
+        self._accepted, self._tried = HOPEFUL  # tokens, older ones counting less
         self._same = 0  # steps since the other way was taken
         self._measured = {False: 0, True: 0}  # steps without and with a draft
         self._drafts = False
@@ -72,20 +75,27 @@ class MeasuredPace:
             return 0
         if self._measured[True] < 2:
             return masks
+        rates = self._rates(masks)
         if self._same >= (PROBE if self._measured[not self._drafts] > 1 else SOON):
-            return 0 if self._drafts else masks
-        return self._best(masks)
+            rates = {depth: rate for depth, rate in rates.items() if bool(depth) != self._drafts}
+        return max(rates, key=lambda depth: rates[depth])
 
-    def _best(self, masks: int) -> int:
+    def _rates(self, masks: int) -> dict[int, float]:
+        """Return the tokens a second that are expected of each depth."""
         assert self._plain is not None
         assert self._guess is not None
-        assert self._check is not None
         depths = range(1, masks + 1) if self._stepwise else [masks]
-        rates = {0: 1 / max(self._plain, 1e-9)}
+        rates, stands = {0: 1 / max(self._plain, 1e-9)}, self._accepted / self._tried
         for depth in depths:
-            tokens = sum(self._stands**at for at in range(depth + self._stepwise))
-            rates[depth] = tokens / max(depth * self._guess + self._check, 1e-9)
-        return max(rates, key=lambda depth: rates[depth])
+            tokens = sum(stands**at for at in range(depth + self._stepwise))
+            rates[depth] = tokens / max(depth * self._guess + self._check(depth), 1e-9)
+        return rates
+
+    def _check(self, depth: int) -> float:
+        """Return the seconds of a pass over a draft, between measured ones: that over none is a plain one."""
+        known = self._checks | {0: self._plain or 0.0}
+        depths = sorted(known)
+        return float(np.interp(depth, depths, [known[each] for each in depths]))
 
     def learn(self, last: Step, depth: int) -> None:
         """Learn the costs and the acceptance of a step."""
@@ -93,13 +103,14 @@ class MeasuredPace:
         self._measured[drafted] += 1
         self._same = self._same + 1 if drafted == self._drafts else 0
         self._drafts = drafted
-        if not drafted:
-            self._plain = _mixed(self._plain, last.target_seconds / max(len(last.tokens), 1))
+        if not drafted:  # a block is filled in whole, also one that a stop cuts
+            self._plain = _mixed(self._plain, last.target_seconds / max(len(last.tokens), last.passes))
             return
         self._guess = _mixed(self._guess, last.draft_seconds / last.drafted)
-        self._check = _mixed(self._check, last.target_seconds)
-        tried = min(last.accepted + 1, last.drafted)
-        self._stands += FRESH * (last.accepted / tried - self._stands)
+        self._checks[last.drafted] = _mixed(self._checks.get(last.drafted), last.target_seconds)
+        if last.finish is None:  # a stop cuts what was accepted
+            self._accepted = KEPT * self._accepted + last.accepted
+            self._tried = KEPT * self._tried + min(last.accepted + 1, last.drafted)
 
 
 def _mixed(old: float | None, new: float) -> float:
