@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from localspec.engines.torch import kv_cache
+from localspec.decoder import capacity
 from localspec.engines.torch.engine import Torch
 from localspec.engines.torch.vision.eyes import RecordedEyes
 from localspec.engines.torch.vision.reader import Reader
@@ -49,7 +49,7 @@ def first(reader: Reader, x: Any, schedule: Schedule) -> Any:
 def test_texts_read_at_once_are_those_read_alone(
     reader: Reader, schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_cache, "FIRST_CAPACITY", 8)  # so that buffers move
+    monkeypatch.setattr(capacity, "FIRST_CAPACITY", 8)  # so that buffers move
     x = drawn(reader)
     found = []
     with torch.inference_mode():
