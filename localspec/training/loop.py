@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 from localspec.disk import atomic
@@ -16,6 +17,7 @@ EVALUATIONS = 20  # over the whole training
 PATIENCE = 5  # evaluations without improvement before it stops
 WARM_UP, DECAY_FROM = 0.03, 0.7  # shares of the training until the rate is full, and after which it falls
 STEP = "step"
+CHEAP = 10  # times as long as a checkpoint took to write, until the next one is written
 
 
 class Listener(Protocol):
@@ -119,6 +121,7 @@ class _Trainer:
         self._skipped = 0
         self._before, self._best, self._without_improvement = 0.0, 0.0, 0
         self._best_values: dict[str, Any] = {}
+        self._next_checkpoint = 0.0  # by the clock of the process
 
     def run(self) -> TrainingResult:
         """Train until the time is over or nothing improves, and load the best parameters."""
@@ -231,8 +234,11 @@ class _Trainer:
                 self._parameters[name].copy_(value)
 
     def _save_checkpoint(self) -> None:
+        """Write a checkpoint, unless the last one took long: gigabytes would cost a tenth of the time."""
         import torch
 
+        if (began := monotonic()) < self._next_checkpoint:
+            return
         state = {
             "parameters": self._copy_parameters(),
             "best": self._best_values,
@@ -247,6 +253,7 @@ class _Trainer:
         }
         with atomic.file(self._checkpoint) as out:
             torch.save(state, out)
+        self._next_checkpoint = monotonic() + CHEAP * (monotonic() - began)
 
     def _load_checkpoint(self) -> bool:
         """Load the checkpoint; return False if there is none."""
