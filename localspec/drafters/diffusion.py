@@ -58,13 +58,13 @@ class DiffusionDraft(BlockDrafter):
         self._session, self._vocab = session, draft_model.vocab
         self._order, self._k = order, k
         self.table = copies
-        self.stepwise = order == LEFT
+        self.stepwise = order == LEFT and k == 1
 
     @classmethod
     def exact_with(cls, **options: Any) -> bool:
         """Return whether a diffusion target's text is exactly that of its sampler from left to right."""
-        given = {"order": LEFT, "copies": ALL, "k": 1} | options
-        return (given["order"], given["copies"], given["k"]) == (LEFT, ALL, 1)
+        given = {"order": LEFT, "copies": ALL} | options
+        return (given["order"], given["copies"]) == (LEFT, ALL)
 
     def propose(self, tokens: Tokens, sampler: Sampler) -> Iterator[Candidate]:
         """Yield the rest of the block after `tokens`: the first guess costs all its passes."""
@@ -86,6 +86,10 @@ class DiffusionDraft(BlockDrafter):
         drafted = opened(text, self._cursor, canvas.sampler, fresh=not canvas.sampler.sampling.greedy)
         for _ in self._reveal(drafted, depth):
             pass
+        if self._order == LEFT:  # each is checked given those before it, also where one pass revealed several
+            found = [place for place, by in enumerate(drafted.revealed_by) if by]
+            for step, place in enumerate(found, 1):
+                drafted.revealed_by[place] = step
         return drafted
 
     def _filled(self, text: Tokens, sampler: Sampler) -> list[Guess]:

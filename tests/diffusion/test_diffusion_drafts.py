@@ -116,16 +116,20 @@ def test_a_draft_that_is_the_target_is_accepted_whole(
         assert found.passes == len(found.steps)
 
 
+@pytest.mark.parametrize("k", [1, 2, 8])
 @pytest.mark.parametrize("depth", [1, 2, 9, None])
 def test_a_draft_from_left_to_right_changes_no_greedy_text(
-    make: Callable[[int], Diffusion], depth: int | None
+    make: Callable[[int], Diffusion], depth: int | None, k: int
 ) -> None:
-    """It is that of the target's sampler from left to right, whatever is accepted."""
+    """It is that of the target's sampler from left to right, whatever is accepted, and however revealed."""
     for target, draft in ((TARGET, DRAFT), (make(2), make(1))):
         for prompt in (PROMPT, PROMPT[:3]):
             plain = filled(target, "left_to_right", prompt=prompt, room=40)
-            pace = FixedPace(depth) if depth else MeasuredPace(stepwise=True)
-            found = filled(target, "left_to_right", draft=draft, pace=pace, prompt=prompt, room=40)
+            pace = FixedPace(depth) if depth else MeasuredPace(stepwise=k == 1)
+            options = f",k={k}"
+            found = filled(
+                target, "left_to_right", draft=draft, options=options, pace=pace, prompt=prompt, room=40
+            )
             assert found.tokens == plain.tokens
             assert found.drafted > 0
 
@@ -164,14 +168,20 @@ def test_a_published_order_keeps_what_the_target_chose_beside_the_draft() -> Non
     assert 15 not in found.tokens
 
 
-def test_sampled_text_has_the_distribution_of_the_target() -> None:
+@pytest.mark.parametrize("k", [1, 4])
+def test_sampled_text_has_the_distribution_of_the_target(k: int) -> None:
     """Rejection of a left-to-right draft leaves the law of both first tokens as it is."""
     target, draft = Toy(vocab_size=4, block=4), Toy(vocab_size=4, block=4, noise=0.7)
     warm, count = Sampling(temperature=1.0), 3000
     drawn = Counter(
-        tuple(filled(target, "left_to_right", draft=draft, sampling=warm, seed=seed, room=2).tokens)
+        tuple(
+            filled(
+                *(target, "left_to_right"),
+                draft=draft, options=f",k={k}", sampling=warm, seed=seed, room=2,
+            ).tokens
+        )
         for seed in range(count)
-    )
+    )  # fmt: skip
     sampler = Sampler(warm)
     session = target.session()
     assert isinstance(session, BlockSession)

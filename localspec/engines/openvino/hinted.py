@@ -100,11 +100,7 @@ class OpenVinoHintedSession(HintedSession):
             )
             return found.reshape(-1, self._vocab)
         logits: Logits = self._hints.read(
-            [
-                Part(
-                    self._blocks, self._length, first + hints, parents=chains(first, rows, hints // rows)
-                )
-            ],
+            [Part(self._blocks, self._length, first + hints, parents=chains(first, rows, hints // rows))],
             range(first - rows, first + hints),
             input_ids=np.array([*tokens, *[0] * hints], np.int64),
             **{

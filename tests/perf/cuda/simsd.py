@@ -91,18 +91,26 @@ class Way:
 
 
 def ways(target: Diffusion, draft: Diffusion, depths: Sequence[int]) -> list[Way]:
-    """Return the target's own sampler, the fair baseline, and drafts at a measured pace and at fixed ones."""
+    """Return the target's own sampler, the fair baseline, and drafts at a measured pace and at fixed ones.
+
+    The last of them reveal all of a draft in one pass.
+    """
     session = Cursor(target.session())
 
-    def way(name: str, sampler: str, pace: Any = None) -> Way:
+    def way(name: str, sampler: str, pace: Any = None, k: int = 1) -> Way:
         made = plugins.parse("samplers", sampler).make()
         if pace is None:
             return Way(name, made, session)
-        drafter = plugins.parse("drafters", "diffusion:name=x").make(session, DraftModel(draft))
+        drafter = plugins.parse("drafters", f"diffusion:name=x,k={k}").make(session, DraftModel(draft))
         return Way(name, made, session, Drafting(drafter, pace))
 
     found = [way(OWN, OWN), way(FAIR, FAIR), way("simsd", OWN, MeasuredPace(stepwise=True))]
-    return found + [way(f"simsd {depth}", OWN, FixedPace(depth)) for depth in depths]
+    found += [way(f"simsd {depth}", OWN, FixedPace(depth)) for depth in depths]
+    whole = [
+        ("simsd k=4", MeasuredPace(stepwise=False)),
+        *((f"simsd {n} k={n}", FixedPace(n)) for n in depths),
+    ]
+    return found + [way(name, OWN, pace, 4) for name, pace in whole]
 
 
 def near(target: Diffusion, prompt: Sequence[int], left: list[int], right: list[int]) -> dict[str, Any]:
