@@ -52,13 +52,15 @@ def load(
     `sampling` is given, and the errors of loading a model.
     """
     rows = [row for known in dict.fromkeys(against) if known != PLAIN for row in baselines.rows(known)]
-    if sampling and (rows or choice.verifier != Choice().verifier):
+    exact = choice.verifier.partition(":")[0] == Choice().verifier
+    if sampling and (rows or not exact):
         raise BadValue(
             "Only `--verifier exact` draws the samples that plain decoding draws, so only its texts compare",
             "Leave out `--temperature`, or `--against` and `--verifier`",
         )
     with progress.step(f"Loading {name}"):
-        plain = Runtime.load(name, replace(choice, draft=OFF, verifier=Choice().verifier), library, progress)
+        verifier = choice.verifier if exact else Choice().verifier  # whose options say how a token is drawn
+        plain = Runtime.load(name, replace(choice, draft=OFF, verifier=verifier), library, progress)
     setup = Setup(plain, [LocalspecBackend(PLAIN, plain, sampling)])
     loaded, draft = plain.engines, None
     for row, one in measured.items():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from random import Random
 from statistics import mean
 from typing import Any
 
 import pytest
 from simulated import Simulation, Source, best_fixed, points, steady
 
-from localspec.core.types import Company, Guess, LazyGuess, Step
+from localspec.core.types import Company, Guess, LazyGuess, Proposal, Step
 from localspec.draft_length.adaptive.policy import Adaptive
 
 FLAT = points((1, 1.0), (16, 1.2))
@@ -182,6 +183,29 @@ def test_a_drafter_without_guesses_is_asked_again() -> None:
     for _ in range(50):
         policy.learn(processed(0))
     assert policy.wants_more([], Guess(0, None, 0.8))
+
+
+@pytest.mark.parametrize(("share", "dear", "least"), [(0.5, 2.0, 0.97), (0.8, 1.3, 1.5)])
+def test_what_rides_in_the_passes_of_the_model_is_compared_with_passes_without(
+    share: float, dear: float, least: float
+) -> None:
+    """A pass that a source uses for the guesses of the next step is no plain one, also without guesses."""
+    policy, random = Adaptive(), Random(0)
+    told, seconds, count = False, 0.0, 0
+    policy.begin([1])
+    for number in range(3000):
+        asked = policy.wants_more([], LazyGuess(lambda: None, source="hints"))
+        draft = [Guess(0, None, 0.5, "hints")] if asked and told else []
+        while draft and len(draft) < 3 and policy.wants_more(draft, draft[0]):
+            draft.append(draft[0])
+        accepted = next((at for at in range(len(draft)) if random.random() >= share), len(draft))
+        step = processed(len(draft), accepted, dear + 0.05 * len(draft) if asked else 1.0)
+        draft = [Guess(0, None, 0.5, "hints")] * len(draft)
+        policy.learn(replace(step, draft=tuple(draft), proposals=(Proposal("hints", 1, asked),)))
+        told = asked
+        if number > 300:
+            seconds, count = seconds + step.target_seconds, count + accepted + 1
+    assert count / seconds > least
 
 
 def test_a_clock_that_stands_still_breaks_nothing() -> None:

@@ -99,6 +99,15 @@ class Costs:
         else:
             _note(self._guesses, source, fmean([first, *others]))
 
+    def learn_asking(self, source: str, seconds: float) -> None:
+        """Take in the seconds of a pass over one token that a source used for guesses of the next step.
+
+        What the pass took beyond a plain one is what the source cost, one plain pass at most.
+        """
+        one = self.curve[0]
+        self._used.add(source)
+        _note(self._guesses, source, min(max(seconds - one, 0.0), one))
+
     def _forget(self) -> None:
         """Drop the oldest measurement of each width and source that was not used for a while."""
         kept: list[dict[Any, deque[float]]] = [self._passes, self._guesses, self._readings]

@@ -223,8 +223,11 @@ class Adaptive(DraftLengthPolicy):
         alike = self._share(last.company)
         if not self._opening:
             guesses = last.drafted + len(last.branches)
-            self._drafting = self._drafting + 1 if guesses else 0
-            if alike:
+            asked = [source for source in behind if not guesses]  # and told nothing yet
+            self._drafting = self._drafting + 1 if guesses or asked else 0
+            if asked:
+                self._costs.learn_asking(asked[0], last.target_seconds)
+            elif alike:
                 beside = last.company.tokens + last.company.drafts
                 self._costs.learn_pass(guesses + 1, last.target_seconds, beside)
             self._settle(last, behind)
@@ -265,6 +268,8 @@ class Adaptive(DraftLengthPolicy):
         one, tokens = self._costs.curve[0], len(last.tokens)
         guesses = min(last.drafted + len(last.branches), self._max)
         seconds = self._costs.curve[guesses] + self._judged(last.draft)[1]
+        if not guesses:
+            seconds += sum(self._costs.guess(source) for source in behind)
         reading = sum(self._costs.reading(source, count) for source, count in behind.items())
         self._answer.enter(seconds - one - (tokens - 1) * one / self._texts, seconds)
         tried = sum(loss for at, loss in self._tried.items() if at < guesses)
