@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from localspec.core.contracts import HiddenStates, LayerStates, TreeSession
-from localspec.core.sessions import HiddenStateBuffer, Tree
+from localspec.core.sessions import Tree
 from localspec.core.types import Branch, Logits, Tokens
 from localspec.decoder.own import CARD_CHUNK, OwnDecoder, RowReader
 from localspec.decoder.passes import WIDEST, Found
@@ -70,14 +70,14 @@ class OwnHiddenSession(OwnSession, HiddenStates):
 
     def __init__(self, own: OwnDecoder) -> None:
         super().__init__(own)
-        self._states = HiddenStateBuffer()
+        self._states = DeviceStates()
 
     def hidden(self) -> Logits:
         """Return a view on the hidden states [tokens, width] of the text."""
         return self._states.first(self._length)
 
     def _note(self, found: Found) -> None:
-        self._states.put(self._length, in_main_memory(found.states))
+        self._states.put(self._length, found.states)
 
 
 class OwnTappedSession(OwnSession, LayerStates):
@@ -85,17 +85,12 @@ class OwnTappedSession(OwnSession, LayerStates):
 
     def __init__(self, own: OwnDecoder) -> None:
         super().__init__(own)
-        self._states = HiddenStateBuffer(halved=True)
+        self._states = DeviceStates(halved=True)
 
     def states(self) -> Logits:
         """Return a view on the hidden states [tokens, layers * width] of the text."""
         return self._states.first(self._length)
 
     def _note(self, found: Found) -> None:
-        self._states.put(self._length, in_main_memory(found.tapped))
-
-
-def in_main_memory(values: Any) -> Logits:
-    """Return numbers of a device in float32."""
-    found: Logits = values.float().cpu().numpy()
-    return found
+        assert found.tapped is not None
+        self._states.put(self._length, found.tapped)
