@@ -15,7 +15,7 @@ from localspec.core.sampler import Sampling
 from localspec.core.types import Tokens
 from localspec.drafting.build_step import Artifact, TargetText
 from localspec.drafting.pass_costs import pass_milliseconds, pass_seconds
-from localspec.errors import ModelError
+from localspec.errors import ModelError, UnsupportedModel
 from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.library import Library, Manifest, Progress, StoredModel, storage
 from localspec.runtime.choice import HYBRID, OFF, Choice
@@ -38,6 +38,16 @@ SYSTEM_PROMPTS = (  # make a model invent messages of several kinds of user
     "The user asks for a story, a letter or an essay.",
     "The user asks about everyday things, science, history or travel.",
 )
+
+
+def check_text(*models: StoredModel) -> None:
+    """Raise UnsupportedModel for a model with eyes: builds are for models of text."""
+    for model in models:
+        if model.sees:
+            raise UnsupportedModel(
+                f"`{model.name}` is a model with eyes, of which nothing is built or exported",
+                "Draft for it with `suffix`, `ngram` or a model of text of the same vocabulary",
+            )
 
 
 class CalibrationPrompt(NamedTuple):

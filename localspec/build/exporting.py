@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 from localspec import devices, plugins
+from localspec.build.context import check_text
 from localspec.build.pipeline import BUILT
 from localspec.children import JsonChild, Reply
 from localspec.disk import atomic, given
@@ -51,8 +52,9 @@ def export(model: StoredModel, step: str, into: Path, library: Library, progress
     """Write `model` into the new folder `into` by `step`, such as `export:to=gguf`, in a child process.
 
     The folder appears only once it is complete. Raises the errors of the step, BadValue if the folder exists,
-    TooLittleMemory, and ChildFailed if the process crashed.
+    TooLittleMemory, UnsupportedModel for one with eyes, and ChildFailed if the process crashed.
     """
+    check_text(model)
     spec, into = plugins.parse("steps", step), given.path_of(into)
     if into.exists():
         raise _taken(into)

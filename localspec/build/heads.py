@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.build.context import CONTEXT, CalibrationPrompt, Workspace
+from localspec.build.context import CONTEXT, CalibrationPrompt, Workspace, check_text
 from localspec.build.pipeline import BUILT, CARD, emptied_for
 from localspec.core.contracts import Engine, HeadSession
 from localspec.disk import atomic
@@ -64,6 +64,7 @@ def build_head(
     loading.check_extra()
     place = torch_devices.find_device(build.device)[1]
     target = library.resolve(build.target, progress, FORMATS)
+    check_text(target)
     building = library.home / "building"
     with locked(building, build.name, progress):
         work = building / build.name

@@ -14,7 +14,7 @@ from typing import Any
 from localspec import plugins
 from localspec.build import resources
 from localspec.build.checks import evaluate
-from localspec.build.context import PLAN, WEIGHTS, CalibrationPrompt, Workspace
+from localspec.build.context import PLAN, WEIGHTS, CalibrationPrompt, Workspace, check_text
 from localspec.build.gain import no_gain
 from localspec.disk import atomic
 from localspec.drafting.build_step import Artifact, BuildStep
@@ -75,6 +75,7 @@ def build(
     target, source = (
         library.resolve(name, progress, _formats(plan.engine)) for name in (plan.target, plan.source)
     )
+    check_text(target, source)
     if not same_vocabulary(target, source):
         raise VocabularyMismatch(
             f"`{source.name}` and `{target.name}` have different vocabularies",

@@ -24,6 +24,7 @@ class Cursor:
         self.chunk = chunk or session.chunk
         self.tokens: list[int] = []
         self.chunks = 0
+        self._pictures = False  # whether some of `tokens` stand for pictures, of which they say nothing
         self._unsure = False  # an interrupt may have left more in the session than `tokens`
 
     def read(self, tokens: Tokens, rows: int = 1, branches: Sequence[Branch] = ()) -> Logits:
@@ -52,6 +53,7 @@ class Cursor:
         held = self._claim_nothing()
         kept = self.session.see(pictures, prompt)
         del held[kept:]
+        self._pictures = bool(pictures)
         self._claim(held)
 
     @property
@@ -61,8 +63,10 @@ class Cursor:
 
     @property
     def exportable(self) -> bool:
-        """Return whether the session exports and imports whole chunks."""
-        return isinstance(self.session, ExportableSession) and self.chunk % self.session.block_size == 0
+        """Return whether the session exports and imports whole chunks of its text, which has no picture."""
+        session = self.session
+        able = isinstance(session, ExportableSession) and self.chunk % session.block_size == 0
+        return able and not self._pictures
 
     def export_chunk(self, number: int) -> bytes:
         """Return the KV cache of one of the `chunks`."""

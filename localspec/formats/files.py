@@ -87,9 +87,14 @@ def copy_configs(source: Path, into: Path) -> None:
 
 
 def context_length(folder: Path) -> int:
-    """Return the context length in a folder's config.json, NO_LIMIT if it gives none."""
+    """Return the context length in a folder's config.json, NO_LIMIT if it gives none.
+
+    That of a model with eyes is in the config of its text part.
+    """
     try:
-        values = Values(folder / "config.json", read_json(folder / "config.json"))
+        found = read_json(folder / "config.json")
+        inner = found.get("text_config")
+        values = Values(folder / "config.json", inner if isinstance(inner, dict) else found)
         return whole(values, "max_position_embeddings", NO_LIMIT, most=MAX_CONTEXT)
     except (ModelError, StorageError):
         return NO_LIMIT

@@ -13,6 +13,7 @@ from localspec.pictures import schedule
 from localspec.plugins import Spec
 
 AUTO, OFF, OFF_PART, HYBRID = "auto", "off", "none", "hybrid"
+VISION_TOKENS = "vision_tokens"  # the option of engines in which visual tokens sit out layers
 STANDARD = "standard"  # plain decoding
 
 
@@ -44,7 +45,7 @@ class Choice:
     def check(self) -> None:
         """Raise UnknownName or BadValue for a wrong part or option, before anything is loaded."""
         engine = None if self.engine == AUTO else engine_spec(self.engine, self.device, self.threads)
-        schedule.parse(self.vision_tokens)
+        self._check_vision_tokens(engine)
         plugins.parse("draft_length", self.draft_length)
         plugins.parse("verifiers", self.verifier)
         if self.sampler is not None:
@@ -81,6 +82,15 @@ class Choice:
             if draft.options.get(option, value) != value:
                 raise BadValue(f"`{draft}` and `{verifier}` differ in `{option}`", "Give it once")
         return replace(self, draft=str(Spec(draft.part, draft.options | verifier.options)))
+
+    def _check_vision_tokens(self, engine: Spec | None) -> None:
+        """Raise BadValue for a wrong schedule, or an engine in which no visual token sits out layers."""
+        schedule.parse(self.vision_tokens)
+        if engine and self.vision_tokens and VISION_TOKENS not in engine.part.settings:
+            raise BadValue(
+                f"`--vision-tokens` does nothing on `{engine.name}`, where all visual tokens run",
+                "Type `--engine torch`, or leave `--engine` out",
+            )
 
     def _check_decoding(self, engine: Spec | None) -> None:
         """Raise UnknownName or BadValue for an unknown decoding, or one beside parts that it does not use."""

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.core.contracts import Drafter, ExpectingDrafter, PictureSession, Session
 from localspec.core.types import Candidate, Guess, Logits, Prompt, Tokens, Verdict
+from localspec.devices import Chosen
 from localspec.errors import BadValue, PromptError, UnsupportedModel
+from localspec.library.importing import refusals
 from localspec.pictures import of_text
 from localspec.pictures.messages import of_messages
-from localspec.runtime.choice import with_options
+from localspec.runtime.choice import engine_spec, with_options
 
-ENGINE = "torch"  # which alone runs eyes
+ALL, GRAPH = "torch", "openvino"  # the engine of all families and of routing, and that of a text part's graph
+EYES = "its eyes run on torch"
 
 if TYPE_CHECKING:
     from localspec.core.sampler import Sampler
@@ -68,6 +71,46 @@ def check_choice(choice: Choice, model: StoredModel) -> None:
         raise BadValue(f"`--vision-tokens` does nothing for `{model.name}`, a model of text", "Leave it out")
 
 
+def check_engine(engine: Spec, model: StoredModel) -> None:
+    """Raise UnsupportedModel for a model with eyes on an engine without."""
+    if model.sees and engine.name not in (ALL, GRAPH):
+        raise _blind(engine.name, model)
+
+
+def _blind(engine: str, model: StoredModel) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"`{engine}` runs no eyes, and `{model.name}` has some",
+        f"Type `--engine {GRAPH}` or `--engine {ALL}`, or leave `--engine` and `--device` out",
+    )
+
+
+def engine_for(choice: Choice, chosen: Chosen, model: StoredModel) -> tuple[Spec, str]:
+    """Return the engine that suits a model with eyes where `chosen` suits others, and why.
+
+    OpenVINO runs a text part of which there is a graph; all others run on torch, and so does one of whose
+    visual tokens some sit out layers. Raises UnsupportedModel for a chosen device that runs no eyes.
+    """
+    if chosen.engine not in (ALL, GRAPH):
+        raise _blind(chosen.engine, model)
+    if chosen.engine == GRAPH and not choice.vision_tokens and model.files_in("openvino"):
+        device = choice.device or (None if chosen.device == "CPU" else chosen.device)
+        return engine_spec(GRAPH, device, choice.threads), f"{chosen.reason}; {EYES}"
+    reason = "it is a model with eyes"
+    if choice.vision_tokens:
+        reason += ", whose visual tokens sit out layers there alone"
+    elif chosen.engine == GRAPH and model.manifest.no_graph:
+        reason += f"; on OpenVINO it does not run: {refusals.reason(model.manifest)}"
+    return engine_spec(ALL, choice.device and choice.device.lower(), choice.threads), reason
+
+
+def reading(model: StoredModel) -> str:
+    """Return where the parts of a model with eyes run."""
+    if model.files_in("openvino"):
+        return f"the text part runs on {GRAPH} or {ALL}, {EYES}"
+    refused = refusals.reason(model.manifest) if model.manifest.no_graph else ""
+    return f"it runs on {ALL}" + (f": {refused}" if refused else "")
+
+
 def suiting(choice: Choice, model: StoredModel | None) -> Choice:
     """Return the choice for one of several models: `vision_tokens` is for those with eyes."""
     return choice if model is None or model.sees else replace(choice, vision_tokens="")
@@ -75,11 +118,6 @@ def suiting(choice: Choice, model: StoredModel | None) -> Choice:
 
 def seeing(engine: Spec, choice: Choice) -> Spec:
     """Return an engine that lets as many visual tokens run as a choice says."""
-    if choice.vision_tokens and "vision_tokens" not in engine.part.settings:
-        raise UnsupportedModel(
-            f"`{engine.name}` reads no pictures, so `--vision-tokens` does nothing there",
-            "Type `--engine torch`, or leave `--engine` out",
-        )
     return with_options(engine, vision_tokens=choice.vision_tokens or None)
 
 

@@ -143,16 +143,18 @@ def find_engine(
         spec = engine_spec(choice.engine, choice.device, choice.threads)
         model = library.resolve(name, progress, spec.part.made_by.forms)
         diffusion.check_engine(model, spec)
-        return spec, "it was chosen", model
+        pictures.check_engine(spec, model)
+        seen = model.sees and spec.name == pictures.GRAPH
+        return spec, f"it was chosen; {pictures.EYES}" if seen else "it was chosen", model
     chosen = devices.choose(choice.device)
     if model is None or choice.device is not None:
-        model = library.resolve(name, progress, _formats(chosen.engine))
+        engine = pictures.ALL if choice.vision_tokens else chosen.engine
+        model = library.resolve(name, progress, _formats(engine))
     if model.is_diffusion:
         own = engine_spec(DIFFUSION, choice.device and choice.device.lower(), choice.threads)
         return own, "it is a diffusion language model", model
     if model.sees:
-        own = engine_spec(pictures.ENGINE, choice.device and choice.device.lower(), choice.threads)
-        return own, "it is a model with eyes", model
+        return *pictures.engine_for(choice, chosen, model), model
     if chosen.engine == "torch" and choice.device is None:
         chosen, model = _on_torch(chosen, name, model, library, progress)
     default = plugins.part("engines", chosen.engine).settings["device"].default

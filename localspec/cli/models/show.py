@@ -29,6 +29,7 @@ FACTS = (
     "weights",
     "architecture",
     "context",
+    "pictures",
     "draft",
     "target",
     "dropped",
@@ -96,6 +97,7 @@ def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
     from localspec.library import catalogue
     from localspec.library.model import FORMATS
     from localspec.runtime.engine_race import known_costs
+    from localspec.runtime.pictures import reading
 
     manifest = model.manifest
     return {
@@ -110,6 +112,7 @@ def model_details(model: StoredModel, library: Library) -> dict[str, Any]:
         "engines": known_costs(model),
         "architecture": manifest.architecture,
         "context": manifest.context,
+        "pictures": reading(model) if model.sees else None,
         "formats": [name for name in FORMATS if model.files_in(name)],
         "template": model.template() is not None,
         "draft": model.draft,

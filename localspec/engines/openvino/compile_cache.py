@@ -48,23 +48,26 @@ def compiled(
     folder: Path,
     probe: Callable[[Any], NDArray[np.float32]],
     taps: Sequence[int] = (),
+    *,
+    seeing: bool = False,
 ) -> tuple[Any, list[Any]]:
     """Compile the graph `source` for the CPU, from its simplified form in `folder` if possible.
 
     Otherwise the simplified form is made, and kept if both forms give the same `probe` bit for bit; if they
     do not, it is not tried again. `threads` are settings that do not change the graph. Returns the compiled
-    model, which exposes the hidden states after the layers `taps`, and what holds its mapped files.
+    model, which exposes the hidden states after the layers `taps` and reads embeddings if it is `seeing`, and
+    what holds its mapped files.
 
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """
-    kept = folder / _key(core, source, settings, taps)
+    kept = folder / _key(core, source, settings, [*taps, *["seeing"] * seeing])
     other = folder / f".{kept.name}.other"  # marks a graph whose probe differs
     if kept.is_dir():
         with suppress(BrokenModel, RuntimeError):
             graph, mapped = read_simplified(core, kept, source.with_suffix(".bin"))
             return core.compile_model(graph, "CPU", settings | threads), mapped
         shutil.rmtree(kept, ignore_errors=True)
-    model = read_paged(source, trees=True, taps=taps)
+    model = read_paged(source, trees=True, taps=taps, seeing=seeing)
     if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
         return core.compile_model(model, "CPU", settings | threads), [model]
     with atomic.scratch(kept) as work:
@@ -87,13 +90,13 @@ def compiled(
     return found, [model]
 
 
-def _key(core: Any, source: Path, settings: dict[str, str], taps: Sequence[int]) -> str:
+def _key(core: Any, source: Path, settings: dict[str, str], extras: Sequence[Any]) -> str:
     """Return a digest of all that a simplified graph depends on."""
     import openvino as ov
 
     device = [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
     files = [_stamp(path) for path in (source, source.with_suffix(".bin"))]
-    known = [ov.get_version(), device, settings, files, "trees", *taps]
+    known = [ov.get_version(), device, settings, files, "trees", *extras]
     return sha256(repr(known).encode()).hexdigest()[:16]
 
 

@@ -16,6 +16,7 @@ from localspec.core.contracts import (
     ExportableSession,
     HiddenStates,
     LayerStates,
+    PictureSession,
     Read,
     Session,
     SharedPasses,
@@ -23,7 +24,7 @@ from localspec.core.contracts import (
     TreeSession,
 )
 from localspec.core.sessions import HiddenStateBuffer, SplitSession, Tree
-from localspec.core.types import Branch, Logits, Tokens
+from localspec.core.types import Branch, Logits, Picture, Tokens
 from localspec.devices import vector_instructions
 from localspec.engines.openvino.device_config import place
 from localspec.engines.openvino.head import HeadFiles, OpenVinoHeadSession
@@ -32,11 +33,13 @@ from localspec.engines.openvino.hinted import OpenVinoHintedSession, check_graph
 from localspec.engines.openvino.page_release import read_once
 from localspec.engines.openvino.paired import OpenVinoPairSession, PairFiles, check_graphs
 from localspec.engines.openvino.reader import Part, Reader
+from localspec.engines.openvino.seeing import NO_PICTURE, SeenText, eyes_of
 from localspec.errors import BadValue, BrokenModel, ContextFull, one_of
 from localspec.formats.files import context_length
 from localspec.formats.graph import layer_split
 from localspec.formats.graph.linear import noted_group
 from localspec.formats.heads import layout
+from localspec.formats.vision import stored
 from localspec.plugins import Option
 from localspec.signals import signal_stack_kept
 
@@ -55,7 +58,8 @@ class OpenVino(Engine):
     The KV cache is float16: eight bits cost 1 to 7 % perplexity on Qwen models, and a cache quantized by
     channel cannot be rewound exactly. With an `exit` the graph is compiled in parts, each weight in one of
     them. A start with `exit` or `hidden` takes longer, because such graphs are not kept for the next start.
-    A head runs in a graph of its own, beside a small one that joins its target's states.
+    A head runs in a graph of its own, beside a small one that joins its target's states. The eyes of a LLaVA
+    run in transformers' modules on torch, and the graph of its text part reads their embeddings.
     """
 
     @signal_stack_kept()
@@ -83,6 +87,8 @@ class OpenVino(Engine):
         one_of(exit=exit, hidden=hidden, taps=taps, hints=hints, pairs=pairs)
         if exit:
             layer_split.check(model, exit)
+        extras = {"exit": exit, "hidden": hidden, "taps": taps, "hints": hints, "pairs": pairs}
+        self.eyes = eyes_of(model, extras, threads)
         self._taps = layer_split.taps_of(taps) if taps else ()
         self.is_head = layout.is_head(model)
         core = ov.Core()
@@ -127,10 +133,13 @@ class OpenVino(Engine):
 
     @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
-        """Return the bytes of the weights file, as many as packed weights take; raises BrokenModel."""
+        """Return the bytes of the weights file, as many as packed weights take, and those of eyes.
+
+        Raises BrokenModel.
+        """
         weights = path / "openvino_model.bin"
         try:
-            return weights.stat().st_size
+            return weights.stat().st_size + stored.weighs(path)
         except OSError:
             raise BrokenModel(f"`{weights}` cannot be read", "Download the model again") from None
 
@@ -152,6 +161,9 @@ class OpenVino(Engine):
 
     def whole_session(self, reader: Reader | None = None) -> OpenVinoSession:
         """Return a session in a whole graph, with a cache of its own or that of a reader."""
+        if self.eyes:
+            seeing = (OpenVinoSeeingSession, OpenVinoSeeingCpuSession)
+            return seeing[not self.place.on_card](self, self.parts[0], reader)
         kinds = (
             (OpenVinoTappedSession, OpenVinoTappedCpuSession)
             if self._taps
@@ -165,10 +177,10 @@ class OpenVino(Engine):
     def shared_passes(self, texts: int) -> SharedPasses | None:
         """Return sessions of texts in one KV cache.
 
-        None with `exit`, `hidden`, `hints` or `pairs`, and for a head.
+        None with `exit`, `hidden`, `hints` or `pairs`, for a head, and for a model with eyes.
         """
         plain = len(self.parts) == 1 and len(self.parts[0].outputs) == 1 + bool(self._taps)
-        plain = plain and self.hearing is None and not (self.is_head or self._hints)
+        plain = plain and self.hearing is None and not (self.is_head or self._hints or self.eyes)
         return OpenVinoSharedPasses(self, Reader(self, self.parts[0], texts, steady=2)) if plain else None
 
     def packing(self, compiled: Any, count: int) -> AbstractContextManager[None]:
@@ -203,17 +215,18 @@ class OpenVino(Engine):
         from localspec.formats.graph.paged import read_paged
 
         if self.device != "CPU" or self._cache is None:
-            self._mapped = [read_paged(self._graph, trees=self.device == "CPU", taps=self._taps)]
+            on_cpu, seeing = self.device == "CPU", self.eyes is not None
+            self._mapped = [read_paged(self._graph, trees=on_cpu, taps=self._taps, seeing=seeing)]
             return core.compile_model(self._mapped[0], self.device, settings | threads)
         folder = self._cache / "cpu"
         compiled, self._mapped = compile_cache.compiled(
-            core, self._graph, settings, threads, folder, self._probe, self._taps
+            core, self._graph, settings, threads, folder, self._probe, self._taps, seeing=bool(self.eyes)
         )
         return compiled
 
     def _probe(self, compiled: Any) -> Logits:
         """Return the logits [8, vocab] of a few tokens, read as a prompt, in a short pass and alone."""
-        session = OpenVinoSession(self, compiled)
+        session = (OpenVinoSeeingSession if self.eyes else OpenVinoSession)(self, compiled)
         passes = [[1, 2, 3, 4, 5], [6, 7], [8]]
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
 
@@ -249,6 +262,7 @@ class OpenVinoSession(Session):
         parts: list[Part] = []
         wanted: list[int] = []
         ids: list[int] = []
+        more: list[dict[str, Any]] = []
         for session, tokens, rows, branches in reads:
             assert isinstance(session, OpenVinoSession)
             size = len(tokens) + len(branches)
@@ -258,21 +272,27 @@ class OpenVinoSession(Session):
             parts.append(Part(session._blocks, session._length, size, session.exact, tree.parents))
             ids += [*tokens, *(branch.token for branch in branches)]
             wanted += range(len(ids) - rows - len(branches), len(ids))
+            more.append(session._inputs(tokens, len(branches)))
         if not ids:
             return [np.empty((0, self._vocab), np.float32) for _ in reads]
-        logits: Logits = self._reader.read(parts, wanted, input_ids=np.array(ids, np.int64))
+        inputs = {name: np.concatenate([own[name] for own in more]) for name in more[0]}
+        logits: Logits = self._reader.read(parts, wanted, input_ids=np.array(ids, np.int64), **inputs)
         logits, first = logits.reshape(-1, self._vocab), 0
         for read in reads:
             assert isinstance(read.session, OpenVinoSession)
             read.session._length += len(read.tokens)
-            read.session._after_pass(first, len(read.tokens))
+            read.session._after_pass(first, read.tokens)
             first += len(read.tokens) + len(read.branches)
         counts = [read.rows + len(read.branches) for read in reads]
         ends = accumulate(counts)
         return [logits[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
-    def _after_pass(self, first: int, count: int) -> None:
-        """Take what else the pass computed of this text: its `count` tokens from the pass's `first` on."""
+    def _inputs(self, tokens: Tokens, branches: int) -> dict[str, Any]:
+        """Return what else a pass reads of the next tokens and of so many branches, a value for each."""
+        return {}
+
+    def _after_pass(self, first: int, tokens: Tokens) -> None:
+        """Take what else the pass computed of this text: of its `tokens`, from the pass's `first` on."""
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the next pass overwrites the rest."""
@@ -306,6 +326,45 @@ class OpenVinoCpuSession(OpenVinoSession, ExportableSession, TreeSession):
             raise ContextFull(total, self._context)
         self._reader.import_kv(self._blocks, piece, self._length, count)
         self._length = total
+
+
+class OpenVinoSeeingSession(OpenVinoSession, PictureSession):
+    """One text among whose tokens are pictures: their embeddings are read in the place of tokens' own."""
+
+    def __init__(self, engine: OpenVino, compiled: Any, reader: Reader | None = None) -> None:
+        super().__init__(engine, compiled, reader)
+        assert engine.eyes
+        self._seen = SeenText(engine.eyes, compiled)
+        self.picture_token = engine.eyes.shape.token
+
+    def tokens_of(self, picture: Picture) -> int:
+        """Return how many tokens stand for a picture."""
+        return self._seen.eyes.tokens_of(picture)
+
+    def see(self, pictures: Sequence[Picture], prompt: Tokens) -> int:
+        """Let the picture tokens of the text stand for `pictures`; return the number of tokens kept."""
+        return self.rewind(self._seen.see(pictures))
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` tokens."""
+        kept = super().rewind(length)
+        self._seen.cut(kept)
+        return kept
+
+    def _inputs(self, tokens: Tokens, branches: int) -> dict[str, Any]:
+        return self._seen.inputs(tokens, branches)
+
+    def _after_pass(self, first: int, tokens: Tokens) -> None:
+        self._seen.append(tokens)
+
+
+class OpenVinoSeeingCpuSession(OpenVinoSeeingSession, OpenVinoCpuSession):
+    """One text with pictures whose KV cache lies in main memory."""
+
+    def import_kv(self, piece: bytes, count: int) -> None:
+        """Append tokens by their keys and values: none of them stands for a picture."""
+        super().import_kv(piece, count)
+        self._seen.append([NO_PICTURE] * count)
 
 
 class OpenVinoSpeechSession(OpenVinoSession, SpeechSession):
@@ -365,7 +424,8 @@ class OpenVinoStatesSession(OpenVinoSession):
         super().__init__(engine, compiled, reader)
         self._states = HiddenStateBuffer(halved=self._halved)
 
-    def _after_pass(self, first: int, count: int) -> None:
+    def _after_pass(self, first: int, tokens: Tokens) -> None:
+        count = len(tokens)
         states = self._reader.output(1)[self._reader.places[first : first + count]]
         self._states.put(self._length - count, states.reshape(count, -1))
 

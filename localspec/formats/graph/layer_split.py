@@ -16,6 +16,9 @@ from localspec.formats.gguf.file import GgufFile
 
 ATTENTION = ("PagedAttentionExtension", "ScaledDotProductAttention")
 STATES = "states"  # output: the residual stream after some layers
+# Inputs of each token: an embedding, float32 [tokens, 1, width], and whether it stands in the place of the
+# token's own, boolean [tokens, 1, 1].
+SEEN, VISUAL = "seen", "visual"
 HIDDEN = "hidden"  # input: the hidden states that go from part to part, float32 [tokens, 1, width]
 
 
@@ -59,6 +62,26 @@ def expose(model: Any, taps: Sequence[int]) -> None:
     states = ops.concat([ops.convert(stream[tap], "f32") for tap in taps], -1)
     states.output(0).set_names({STATES})
     model.add_results([ops.result(states)])
+
+
+def open_embeddings(model: Any) -> None:
+    """Add the inputs SEEN and VISUAL to a paged graph: its first layer reads embeddings in place of tokens.
+
+    Raises UnsupportedModel if layers cannot be told apart.
+    """
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    own = residual(model)[0]
+    readers = own.get_target_inputs()
+    seen = ops.parameter(own.get_partial_shape(), own.get_element_type(), name=SEEN)
+    visual = ops.parameter(ov.PartialShape([-1, 1, 1]), ov.Type.boolean, name=VISUAL)
+    for parameter, name in ((seen, SEEN), (visual, VISUAL)):
+        parameter.output(0).set_names({name})
+    chosen = ops.select(visual, seen, own)
+    for reader in readers:
+        reader.replace_source_output(chosen.output(0))
+    model.add_parameters([seen, visual])
 
 
 class Parts(NamedTuple):

@@ -16,17 +16,27 @@ from localspec.formats.graph import layer_split
 ROWS = "logit_rows"  # input: the tokens of a pass that get logits, int32 [rows]
 
 
-def read_paged(graph: Path, *, hidden: bool = False, trees: bool = False, taps: Sequence[int] = ()) -> Any:
+def read_paged(
+    graph: Path,
+    *,
+    hidden: bool = False,
+    trees: bool = False,
+    taps: Sequence[int] = (),
+    seeing: bool = False,
+) -> Any:
     """Return the openvino.Model of `graph` over a paged cache, with an input ROWS before its head.
 
     With `trees` it has inputs `qq_bias` and `qq_bias_begins`, by which a pass reads branches. With `hidden`
     it has a second output: all tokens' hidden states before the head, [tokens, 1, width] in float32; with
-    `taps` it has the residual stream after these layers. Raises BrokenModel for files that cannot be read,
-    UnsupportedModel for a graph without attention state.
+    `taps` it has the residual stream after these layers. A `seeing` one also reads embeddings
+    (layer_split.open_embeddings). Raises BrokenModel for files that cannot be read, UnsupportedModel for a
+    graph without attention state.
     """
     model = read_all_rows(graph, trees=trees)
     if taps:
         layer_split.expose(model, taps)
+    if seeing:
+        layer_split.open_embeddings(model)
     gather_rows(model, hidden=hidden)
     return model
 

@@ -119,9 +119,7 @@ def _from_folder(path: Path, dtype: Any) -> Any:
     from safetensors import SafetensorError
 
     folder_checks.check_quantization(folder)
-    release = [int(part) for part in transformers.__version__.split(".")[:2]]
-    options = {"dtype" if release >= [4, 56] else "torch_dtype": dtype}
-    options |= {"local_files_only": True, "trust_remote_code": False}
+    options = dtype_option(dtype) | {"local_files_only": True, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(path, **options)
         folder_checks.check_values(
@@ -129,7 +127,7 @@ def _from_folder(path: Path, dtype: Any) -> Any:
         )  # with the library's defaults
         for part in _parts(config.to_dict()):
             folder_checks.check_sizes(folder, Values(path / "config.json", part))
-        if release[0] < 5:
+        if _release()[0] < 5:
             folder_checks.use_rope_parameters(folder, config)
         made_by = "AutoModelForImageTextToText" if sees(folder.architecture) else "AutoModelForCausalLM"
         model, info = getattr(transformers, made_by).from_pretrained(
@@ -149,6 +147,18 @@ def _from_folder(path: Path, dtype: Any) -> Any:
         ) from None
     folder_checks.check_tensors(folder, config, info)
     return model
+
+
+def dtype_option(dtype: Any) -> dict[str, Any]:
+    """Return the option by which transformers loads a model in a torch `dtype`."""
+    return {"dtype" if _release() >= [4, 56] else "torch_dtype": dtype}
+
+
+def _release() -> list[int]:
+    """Return the first two numbers of the version of transformers."""
+    import transformers
+
+    return [int(part) for part in transformers.__version__.split(".")[:2]]
 
 
 def _parts(config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -94,6 +94,11 @@ class SafetensorsFolder:
         """Return a value of config.json."""
         return self.config.get(key, default)
 
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor, as the file has them."""
+        info = self.tensors[name]
+        return np.frombuffer(self._data[name], np.uint8, info.size, info.offset)
+
     def equal(self, one: str, other: str) -> bool:
         """Return whether two tensors hold the same numbers; those of one type are compared byte for byte."""
         left, right = self.tensors[one], self.tensors[other]
@@ -101,10 +106,7 @@ class SafetensorsFolder:
             return False
         if left.kind != right.kind:
             return bool(np.array_equal(self.array(one), self.array(other)))
-        first, second = (
-            np.frombuffer(self._data[info.name], np.uint8, info.size, info.offset) for info in (left, right)
-        )
-        return bool(np.array_equal(first, second))
+        return bool(np.array_equal(self.raw(one), self.raw(other)))
 
     def array(self, name: str) -> NDArray[np.float32]:
         """Return a copy of a tensor in float32."""
@@ -136,14 +138,27 @@ def write_file(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 def write_to(out: BinaryIO, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write tensors, of types that are in KINDS, as a .safetensors file that is open; raises OSError."""
     kinds = {np.dtype(form): kind for kind, (_, form) in KINDS.items() if kind != "BF16"}
+    described = {name: (kinds[values.dtype], values.shape) for name, values in tensors.items()}
+    _write(out, described, tensors)
+
+
+def copy_tensors(folder: SafetensorsFolder, names: Iterable[str], path: Path) -> None:
+    """Write some tensors of a folder, byte for byte, as one .safetensors file; raises OSError."""
+    infos = {name: folder.tensors[name] for name in names}
+    described = {name: (info.kind, info.shape) for name, info in infos.items()}
+    with path.open("wb") as out:
+        _write(out, described, {name: folder.raw(name) for name in infos})
+
+
+def _write(
+    out: BinaryIO, described: Mapping[str, tuple[str, Sequence[int]]], tensors: Mapping[str, NDArray[Any]]
+) -> None:
+    """Write tensors of the types and shapes that are `described`."""
     header, at = {}, 0
     for name, values in tensors.items():
         place = [at, at := at + values.nbytes]
-        header[name] = {
-            "dtype": kinds[values.dtype],
-            "shape": list(values.shape),
-            "data_offsets": place,
-        }
+        kind, shape = described[name]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": place}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the data begin at a multiple of eight
     out.write(len(text).to_bytes(8, "little") + text)

@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec.errors import UnsupportedModel, printable
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
-from localspec.formats.values import MAX_TOKENS, Values, shown, whole
+from localspec.formats.values import MAX_TOKENS, Values, shown, text, whole
 
 LLAVA, QWEN = "llava", "qwen2_5_vl"
 FAMILIES = (LLAVA, QWEN)
@@ -20,6 +20,13 @@ TEXT = (  # how files of either age begin the names of the text part, and how a 
     (re.compile(r"^model\.language_model\."), "model."),
 )
 TEXT_FAMILY = {LLAVA: ("llama", "mistral", "qwen2"), QWEN: ("qwen2",)}
+TEXT_SIZES = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}  # of all these
+CLIP = "clip_vision_model"
+TOWERS = {CLIP: 32, "siglip_vision_model": 16}  # of LLaVA models, and their usual patches
+USUAL = {"model_type": CLIP, "image_size": 336, "patch_size": 14}  # of a config without any
+SIDE = 224  # pixels of a picture that either takes
+OUTER = ("tie_word_embeddings", "quantization_config")  # what a config says of its text part too
+WHOLE = ("default", "full")  # whether the state of a class is dropped, if there is one, or kept
 
 
 def sees(model_type: str) -> bool:
@@ -28,16 +35,37 @@ def sees(model_type: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Tower:
+    """The eyes of a LLaVA: squares of `side` pixels are cut into patches, whose states become tokens.
+
+    `more` is the difference of tokens to patches: a state of a class precedes them, or one of them is
+    dropped.
+    """
+
+    side: int
+    patch: int
+    more: int
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a picture."""
+        across = self.side // self.patch
+        return across * across + self.more
+
+
+@dataclass(frozen=True, slots=True)
 class SeeingShape:
     """How a model with eyes reads pictures among tokens.
 
     `token` is the one that stands for a part of a picture. With `sections` the rotary pairs of a head have
-    positions in time, height and width, so many of each (Qwen2-VL, 2409.12191, section 2.1).
+    positions in time, height and width, so many of each (Qwen2-VL, 2409.12191, section 2.1). A LLaVA has a
+    `tower`.
     """
 
     family: str
     token: int
     sections: tuple[int, int, int] | None = None
+    tower: Tower | None = None
 
 
 def read(folder: SafetensorsFolder) -> SeeingShape:
@@ -51,7 +79,29 @@ def read(folder: SafetensorsFolder) -> SeeingShape:
     source = Values(folder.path / "config.json", folder.config)
     keys = [key for key in PICTURE[family] if folder.value(key) is not None] or [PICTURE[family][0]]
     token = whole(source, keys[0], least=0, most=MAX_TOKENS)
-    return SeeingShape(family, token, _sections(folder) if family == QWEN else None)
+    if family == QWEN:
+        return SeeingShape(family, token, sections=_sections(folder))
+    return SeeingShape(family, token, tower=_tower(folder))
+
+
+def _tower(folder: SafetensorsFolder) -> Tower:
+    """Return the eyes of a LLaVA, absent keys as transformers fills them in; raises UnsupportedModel."""
+    found, file = folder.value("vision_config"), folder.path / "config.json"
+    source = Values(file, found if isinstance(found, Mapping) else USUAL)
+    kind = text(source, "model_type", CLIP)
+    if kind not in TOWERS:
+        raise UnsupportedModel(
+            f"The eyes of `{folder.path}` are a `{printable(kind)}`, which is not supported"
+        )
+    selected = text(Values(file, folder.config), "vision_feature_select_strategy", WHOLE[0])
+    if selected not in WHOLE:
+        raise UnsupportedModel(
+            f"`vision_feature_select_strategy` of `{file}` is `{printable(selected)}`, expected "
+            f"{' or '.join(WHOLE)}"
+        )
+    first = kind == CLIP  # the state of a class, before those of patches
+    side, patch = whole(source, "image_size", SIDE), whole(source, "patch_size", TOWERS[kind])
+    return Tower(side, patch, int(first) - int(selected == WHOLE[0]))
 
 
 def _sections(folder: SafetensorsFolder) -> tuple[int, int, int]:
@@ -93,6 +143,26 @@ def text_part(folder: SafetensorsFolder, values: Mapping[str, Any]) -> Safetenso
                 config[key] = kept
     names = {text_name(name): name for name in folder.tensors if not EYES.match(name)}
     return folder.part(config, names)
+
+
+def language_model(folder: SafetensorsFolder) -> SafetensorsFolder:
+    """Return the text part of a LLaVA as a folder from which a graph is built, without any library.
+
+    Raises UnsupportedModel for a family whose text part needs other positions than a graph computes, and for
+    eyes or a text part that are not supported; BrokenModel.
+    """
+    shape = read(folder)
+    if shape.sections:
+        raise UnsupportedModel(
+            f"`{folder.path}` is a `{printable(folder.architecture)}` model: its pictures have positions in "
+            "height and width, which OpenVINO graphs of localspec do not compute",
+            "Type `--engine torch`, or leave `--engine` out",
+        )
+    found = folder.value("text_config")
+    inner = found if isinstance(found, Mapping) else {}
+    given = {key: value for key, value in inner.items() if value is not None}
+    outer = {key: folder.config[key] for key in OUTER if key in folder.config}
+    return text_part(folder, {"model_type": "llama", **TEXT_SIZES, **outer, **given})
 
 
 def text_name(name: str) -> str:

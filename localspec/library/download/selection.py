@@ -15,7 +15,7 @@ from localspec.library.sources import Source
 PREFERRED = "Q4_K_M"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
-# Downloaded with the weights: all that a tokenizer, a chat template and generation defaults may need.
+# Downloaded with the weights: all that a tokenizer, a chat template, generation defaults and eyes may need.
 _CONFIGS = {
     "config.json",
     "generation_config.json",
@@ -25,6 +25,8 @@ _CONFIGS = {
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     INDEX,
 }
 # Downloaded too where a repository has no tokenizer.json: what one can be made from.

@@ -71,13 +71,22 @@ def from_folder(path: Path, into: Path) -> Facts:
 
 
 def write_graph(path: Path, into: Path, progress: Progress) -> Facts:
-    """Write the OpenVINO graph of a GGUF file or a Hugging Face folder into `into`; return its facts."""
+    """Write the OpenVINO graph of a GGUF file or a Hugging Face folder into `into`; return its facts.
+
+    That of a model with eyes is the graph of its text part, and its eyes are written beside it.
+    """
     from localspec.formats.gguf.file import GgufFile
     from localspec.formats.graph.ir import import_weights
     from localspec.formats.huggingface.safetensors import SafetensorsFolder
+    from localspec.formats.vision import config, stored
 
     source = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
-    return dict(import_weights(source, into, progress))
+    if not isinstance(source, SafetensorsFolder) or not config.sees(source.architecture):
+        return dict(import_weights(source, into, progress))
+    text = config.language_model(source)
+    facts = dict(import_weights(text, into, progress))
+    stored.write(source, text, facts["context"], into)
+    return facts
 
 
 def openvino_facts(path: Path) -> Facts:

@@ -22,9 +22,16 @@ def check(path: Path) -> None:
     One that is damaged passes: the conversion says what is wrong with it.
     """
     from localspec.formats.graph import architecture
+    from localspec.formats.huggingface.safetensors import SafetensorsFolder
+    from localspec.formats.vision import config, stored
 
     with suppress(BrokenModel, StorageError):
-        architecture.of_path(path)
+        folder = SafetensorsFolder.open(path) if path.is_dir() else None
+        if folder and sees(folder.architecture):
+            architecture.of_folder(config.language_model(folder))
+            stored.check(folder)
+        else:
+            architecture.of_path(path)
 
 
 def record(error: UnsupportedModel) -> dict[str, str]:

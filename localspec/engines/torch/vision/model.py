@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import Any
 
 from localspec.core.types import Picture
 from localspec.decoder import loading
@@ -14,24 +13,12 @@ from localspec.engines.torch.model import TorchModel
 from localspec.engines.torch.vision.eyes import RecordedEyes
 from localspec.engines.torch.vision.reader import Reader
 from localspec.engines.torch.vision.replays import Replays
-from localspec.errors import UnsupportedModel
 from localspec.formats.graph.architecture import of_folder
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.huggingface.torch_devices import memory_errors, use_threads
-from localspec.formats.vision import config, pixels
+from localspec.formats.vision import config, pixels, stored
+from localspec.formats.vision.eyes import Eyes, Patches, Seen
 from localspec.pictures.schedule import VisionTokens
-
-TOWERS = ("clip_vision_model", "siglip_vision_model")  # of LLaVA models
-LOOKED_AT = 8  # pictures whose embeddings are kept: a conversation reads them again and again
-
-
-class Seen(NamedTuple):
-    """A picture as embeddings `states` [tokens, width], in `rows` and `columns` of the picture."""
-
-    digest: str
-    states: Any
-    rows: int
-    columns: int
 
 
 class SeeingModel:
@@ -55,94 +42,43 @@ class SeeingModel:
         self.place, self.context, self.vocab = engine.place, engine.context, engine.vocab
         card = wanted and self.place.type == "cuda"
         self.replays = Replays(self.reader, Recorder(self.place)) if card else None
-        eyes = engine.model.config.vision_config
-        self._eyes = engine.model.config
-        self.pixels = pixels.read(engine.path, self.shape.family, int(getattr(eyes, "patch_size", 14)))
+        self.eyes = Eyes(engine.path, self.shape, self._see)
         self._recorded: RecordedEyes | None = None
-        self._looked: OrderedDict[str, Seen] = OrderedDict()
-        if self.shape.family == config.LLAVA:
-            self._check_tower(eyes)
-        layers = self.reader.shape.layers
         if wanted:
-            wanted.schedule(layers, self._usual())  # refused before a picture comes
+            wanted.schedule(self.reader.shape.layers, self.eyes.usual)  # refused before a picture comes
 
     def tokens_of(self, picture: Picture) -> int:
         """Return how many tokens stand for a picture; raises PromptError for one that is too slim."""
-        if self.shape.family == config.LLAVA:
-            return self._patches()
-        rows, columns = pixels.grid(picture.size[1], picture.size[0], self.pixels)
-        return rows * columns // self.pixels.merge**2
+        return self.eyes.tokens_of(picture)
 
     def look(self, picture: Picture) -> Seen:
         """Return the embeddings of a picture, from memory if it was looked at lately; raises PromptError."""
-        found = self._looked.get(picture.digest)
-        if found is None:
-            found = self._looked[picture.digest] = self._look(picture)
-            if len(self._looked) > LOOKED_AT:
-                self._looked.popitem(last=False)
-        self._looked.move_to_end(picture.digest)
-        return found
+        return self.eyes.look(picture)
 
-    def _look(self, picture: Picture) -> Seen:
+    def _see(self, values: pixels.Array, patches: Patches | None) -> Any:
+        """Return the embeddings [tokens, width] of a picture's values, on the device."""
         import torch
 
         engine = self.engine
         if engine.threads:
             use_threads(engine.threads)
         with torch.inference_mode(), memory_errors(self.place, "a picture"):
-            if self.shape.family == config.LLAVA:
-                square = torch.from_numpy(pixels.square(picture.pixels, self.pixels))[None]
-                states = self._square_seen(square.to(self.place, engine.dtype))
-                rows = columns = round(self._patches() ** 0.5)
+            if patches is None:
+                found = self._square_seen(torch.from_numpy(values)[None].to(self.place, engine.dtype))
             else:
-                flat, (rows, columns) = pixels.patches(picture.pixels, self.pixels)
-                grid = torch.tensor([[1, rows, columns]], device=self.place)
-                values = torch.from_numpy(flat).to(self.place, engine.dtype)
-                states = self._features(values, image_grid_thw=grid)
-                rows, columns = rows // self.pixels.merge, columns // self.pixels.merge
-        if len(states) != self.tokens_of(picture):
-            raise UnsupportedModel(
-                f"The eyes of `{engine.path}` see {len(states)} tokens in a picture, and its numbers say "
-                f"{self.tokens_of(picture)}"
-            )
-        return Seen(picture.digest, states.to(engine.dtype), rows, columns)
+                grid = torch.tensor([[1, *patches]], device=self.place)
+                inputs = torch.from_numpy(values).to(self.place, engine.dtype)
+                found = stored.features_of(engine.model, inputs, image_grid_thw=grid)
+            return found.to(engine.dtype)
 
     def _square_seen(self, values: Any) -> Any:
         """Return the embeddings of a LLaVA's picture, whose size is always the same; a card records that."""
+        model = self.engine.model
         if self.place.type != "cuda":
-            return self._features(values)
+            return stored.features_of(model, values)
         if self._recorded is None:
             recorder = self.own.recorder if self.own else None
-            self._recorded = RecordedEyes(self._features, values, recorder or Recorder(self.place))
-        return self._recorded(values)
-
-    def _features(self, values: Any, **given: Any) -> Any:
-        """Return the embeddings [tokens, width] of a picture's values in transformers' modules."""
-        found = self.engine.model.model.get_image_features(pixel_values=values, **given)
-        return getattr(found, "pooler_output", found)[0]  # as transformers 5 returns it, or 4
-
-    def _patches(self) -> int:
-        """Return the tokens of a LLaVA's picture."""
-        eyes = self._eyes
-        first = eyes.vision_config.model_type == TOWERS[0]  # the state of a class, before those of patches
-        dropped = eyes.vision_feature_select_strategy == "default"
-        across = self.pixels.side // self.pixels.patch
-        return across * across + int(first) - int(dropped)
-
-    def _usual(self) -> int:
-        """Return the tokens of a usual picture."""
-        if self.shape.family == config.LLAVA:
-            return self._patches()
-        unit = self.pixels.patch * self.pixels.merge
-        return max(1, self.pixels.most // unit**2)
-
-    def _check_tower(self, eyes: Any) -> None:
-        """Raise UnsupportedModel for a LLaVA whose eyes are of another kind, or take other pictures."""
-        path = self.engine.path
-        if eyes.model_type not in TOWERS:
-            raise UnsupportedModel(f"The eyes of `{path}` are a `{eyes.model_type}`, which is not supported")
-        if eyes.image_size != self.pixels.side:
-            raise UnsupportedModel(
-                f"The eyes of `{path}` take pictures of {eyes.image_size} pixels, and its preprocessor makes "
-                f"them of {self.pixels.side}"
+            self._recorded = RecordedEyes(
+                lambda pixels: stored.features_of(model, pixels), values, recorder or Recorder(self.place)
             )
+        return self._recorded(values)

@@ -12,8 +12,8 @@ from localspec.core.types import Branch, Logits, Picture, Tokens
 from localspec.decoder.own import OwnDecoder
 from localspec.decoder.rows import ToNumpy
 from localspec.engines.torch.decoder.session import OwnSession
+from localspec.engines.torch.vision.embedding import EmbeddedText
 from localspec.engines.torch.vision.model import SeeingModel
-from localspec.engines.torch.vision.text import PictureText
 from localspec.errors import ContextFull
 from localspec.formats.huggingface.torch_devices import memory_errors, use_threads
 from localspec.pictures.schedule import Schedule
@@ -27,7 +27,7 @@ class OwnSeeingSession(OwnSession, PictureSession):
     def __init__(self, model: SeeingModel, own: OwnDecoder) -> None:
         super().__init__(own)
         self.picture_token = model.shape.token
-        self._model, self._text, self._numpy = model, PictureText(model), ToNumpy()
+        self._model, self._text, self._numpy = model, EmbeddedText(model), ToNumpy()
 
     def tokens_of(self, picture: Picture) -> int:
         """Return how many tokens stand for a picture; raises PromptError for one that cannot be seen."""
@@ -65,7 +65,7 @@ class OwnSeeingSession(OwnSession, PictureSession):
         if own.threads:
             use_threads(own.threads)
         with self._torch.inference_mode(), memory_errors(own.place, f"a text of {total} tokens"):
-            x, positions = self._text.embedded(tokens), self._text.positions(tokens)
+            x, positions = self._text.embedded(tokens), self._text.placed(tokens)
             states = self._passes.embedded(x, positions, self._length)
             logits = self._passes.rows(states[len(tokens) - rows :]) if rows else None
             found: Logits = np.empty((0, own.vocab), np.float32) if logits is None else self._numpy(logits)
@@ -92,7 +92,7 @@ class RoutedSession(PictureSession):
     def __init__(self, model: SeeingModel) -> None:
         self.picture_token = model.shape.token
         self.chunk = WHOLE
-        self._model, self._text, self._numpy = model, PictureText(model), ToNumpy()
+        self._model, self._text, self._numpy = model, EmbeddedText(model), ToNumpy()
         self._memory = model.reader.memory(model.context + 1)
         self._prompt: Tokens = ()
         self._routed: list[Routed] = []
@@ -153,7 +153,7 @@ class RoutedSession(PictureSession):
         visual = [place for place in text.visual(read) if place < len(read) - 1] if chosen else []
         rows = tuple(self._memory.lengths)
         schedule = self._schedule(len(visual)) if visual else Schedule()
-        given = (text.embedded(read)[None], text.positions(read), self._memory, visual, schedule)
+        given = (text.embedded(read)[None], text.placed(read), self._memory, visual, schedule)
         replays = self._model.replays if schedule.decisions and not begin else None
         states = (replays or reader).read(*given)[0]
         self._memory.cut(len(more))

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.core.types import Picture, Tokens
-from localspec.engines.torch.vision.model import SeeingModel, Seen
-from localspec.engines.torch.vision.sending import sent
+from localspec.formats.vision.config import SeeingShape
+from localspec.formats.vision.eyes import Eyes, Seen
 
 Place = tuple[int, int, int]  # of a token in time, height and width
 
@@ -17,9 +18,9 @@ Place = tuple[int, int, int]  # of a token in time, height and width
 class PictureText:
     """A text that grows at its end, and is cut there."""
 
-    def __init__(self, model: SeeingModel) -> None:
-        self._model = model
-        self._token = model.shape.token
+    def __init__(self, eyes: Eyes, shape: SeeingShape) -> None:
+        self.eyes, self._sections = eyes, shape.sections
+        self._token = shape.token
         self._ids: list[int] = []
         self._places: list[Place] = []
         self.pictures: list[Seen] = []
@@ -29,7 +30,7 @@ class PictureText:
 
     def see(self, pictures: Sequence[Picture]) -> int:
         """Let picture tokens stand for `pictures`; return the length up to the first that changed."""
-        held, self.pictures = self.pictures, [self._model.look(picture) for picture in pictures]
+        held, self.pictures = self.pictures, [self.eyes.look(picture) for picture in pictures]
         same = 0
         for old, new in zip(held, self.pictures, strict=False):
             if old.digest != new.digest:
@@ -62,24 +63,22 @@ class PictureText:
         left = sum(len(picture.states) for picture in self.pictures) - self._ids.count(self._token)
         return [place for place, token in enumerate(tokens) if token == self._token][: max(left, 0)]
 
-    def embedded(self, tokens: Tokens) -> Any:
-        """Return the embeddings [tokens, width] of the next tokens."""
-        import torch
+    def states(self, count: int) -> list[Any]:
+        """Return the embeddings of the next `count` visual tokens, by picture: [tokens, width] each."""
+        begin = self._ids.count(self._token)
+        end = begin + count
+        found, first = list[Any](), 0
+        for picture in self.pictures:
+            last = first + len(picture.states)
+            if first < end and last > begin:
+                found.append(picture.states[max(begin - first, 0) : end - first])
+            first = last
+        return found
 
-        place = self._model.place
-        x = self._model.reader.decoder.embedded(sent(tokens, place))
-        if at := self.visual(tokens):
-            before = self._ids.count(self._token)
-            states = torch.cat([picture.states for picture in self.pictures])
-            x.index_copy_(0, sent(at, place), states[before : before + len(at)].to(x.dtype))
-        return x
-
-    def positions(self, tokens: Tokens) -> Any:
+    def positions(self, tokens: Tokens) -> NDArray[np.int64]:
         """Return the positions of the next tokens, [tokens], or with sections one for each rotary pair."""
-        sections = self._model.shape.sections
         places = np.array(self._next_places(tokens), np.int64).reshape(-1, 3)
-        of_pairs = np.repeat(places, sections, 1) if sections else places[:, 0]
-        return sent(of_pairs, self._model.place)
+        return np.repeat(places, self._sections, 1) if self._sections else places[:, 0]
 
     def _next_places(self, tokens: Tokens) -> list[Place]:
         """Return the positions of the next tokens in time, height and width.
@@ -88,7 +87,7 @@ class PictureText:
         of its tokens, from the position after the text before it; the text goes on after the largest.
         """
         begin = len(self._ids)
-        if not self._model.shape.sections:
+        if not self._sections:
             return [(at, at, at) for at in range(begin, begin + len(tokens))]
         number, found = self._ids.count(self._token), list(self._places[-1:])
         ends = np.cumsum([len(picture.states) for picture in self.pictures])
