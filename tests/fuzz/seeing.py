@@ -70,6 +70,8 @@ def read_shape(folder: Path, data: bytes) -> None:
         return
     if isinstance(values, dict):
         source = SafetensorsFolder(folder, values, {})
-        config.read(source)
+        shape = config.read(source)
         inner = values.get("text_config")
         config.text_part(source, inner if isinstance(inner, dict) else values)
+        if shape.tower:
+            config.language_model(source)

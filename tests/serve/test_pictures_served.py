@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,21 @@ def test_all_apis_see_the_same(openai: OpenAI, ollama: Client, localspec: Locals
     assert said(openai, f"data:image/png;base64,{encoded(2)}")[0] != text
     assert "vision" in (ollama.show(SEEING).capabilities or [])
     assert "vision" not in (ollama.show(MODEL).capabilities or [])
+
+
+def test_the_engine_of_the_text_part_alone_serves_pictures(
+    localspec: Localspec, seeing: Server, tmp_path: Path
+) -> None:
+    del seeing  # which added the model
+    image = tmp_path / "scene.png"
+    image.write_bytes(base64.b64decode(encoded(1)))
+    options = ("--image", str(image), "--max-tokens", str(TOKENS), "--temperature", "0", "--json")
+    found = localspec.run("chat", SEEING, ASKED, *options).values
+    assert found["engine"] == "openvino"
+    running = Server(localspec, SEEING)
+    with OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client:
+        assert said(client, f"data:image/png;base64,{encoded(1)}")[0] == found["text"]
+    assert running.stop() == 143
 
 
 @pytest.mark.parametrize(

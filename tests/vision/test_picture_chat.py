@@ -21,7 +21,7 @@ from localspec.cli.app import app
 from localspec.cli.talk import answering
 from localspec.cli.talk.state import Talk
 from localspec.core.sampler import Sampling
-from localspec.errors import BadValue, LocalspecError, PromptError, UnsupportedModel
+from localspec.errors import BadValue, LocalspecError, PromptError
 from localspec.library import Library, Silent
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
@@ -66,8 +66,7 @@ def said_by(path: Path, prompt: list[int], images: list[str]) -> list[int]:
 @pytest.mark.parametrize("kind", ["llava", "qwen"])
 def test_an_answer_is_transformers_own(kind: str, library: Library, request: pytest.FixtureRequest) -> None:
     path, images = request.getfixturevalue(kind), [encoded(1), encoded(2, 20, 33)]
-    runtime = loaded(library, path, draft="off")
-    assert runtime.resolution.engine_reason == "it is a model with eyes"
+    runtime = loaded(library, path, draft="off", engine="torch:device=cpu")
     talk = chat(runtime)
     answer = talk.send(ASKED, images)
     prompt = talk.prompt(talk.messages[:1])
@@ -75,9 +74,18 @@ def test_an_answer_is_transformers_own(kind: str, library: Library, request: pyt
     assert answer.token_ids == said_by(path, list(prompt), images)
 
 
-@pytest.mark.parametrize("kind", ["llava", "qwen"])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("llava", {"engine": "openvino"}),
+        ("llava", {"engine": "torch:device=cpu"}),
+        ("llava", {"vision_tokens": "keep=5"}),
+        ("qwen", {}),
+        ("qwen", {"vision_tokens": "keep=5"}),
+    ],
+    ids=["openvino", "torch", "rerouted", "qwen", "qwen rerouted"],
+)
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("more", [{}, {"vision_tokens": "keep=5"}], ids=["full", "rerouted"])
 def test_a_draft_changes_no_token(
     kind: str,
     temperature: float,
@@ -165,8 +173,9 @@ def test_nothing_of_a_bad_picture_is_kept(library: Library, llava: Path, image: 
     assert talk.send(ASKED).token_ids
 
 
-def test_a_model_without_eyes_refuses_in_words(library: Library, blind: Path) -> None:
-    talk = chat(loaded(library, blind, engine="torch:device=cpu"))
+@pytest.mark.parametrize("engine", ["torch:device=cpu", "openvino"])
+def test_a_model_without_eyes_refuses_in_words(library: Library, blind: Path, engine: str) -> None:
+    talk = chat(loaded(library, blind, engine=engine))
     with pytest.raises(PromptError, match="sees no pictures: it is a model of text"):
         talk.ask(ASKED, [encoded(1)])
     assert talk.messages == []
@@ -177,11 +186,6 @@ def test_a_model_without_eyes_refuses_in_words(library: Library, blind: Path) ->
 def test_raw_text_has_no_place_for_a_picture(library: Library, llava: Path) -> None:
     with pytest.raises(PromptError, match="places for 0 of 1 pictures"):
         chat(loaded(library, llava), raw=True).ask(ASKED, [encoded(1)])
-
-
-def test_an_engine_without_eyes_is_refused(library: Library, llava: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="`llava` model"):
-        loaded(library, llava, engine="openvino")
 
 
 def test_a_wrong_schedule_is_refused_before_the_model_is_found(library: Library) -> None:

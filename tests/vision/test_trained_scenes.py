@@ -45,12 +45,13 @@ def words(tokens: Any) -> str:
     return " ".join(said[: said.index("</s>")] if "</s>" in said else said)
 
 
+@pytest.mark.parametrize("engine", ["openvino", "torch:device=cpu"])
 @pytest.mark.parametrize("draft", ["off", "auto"])
 def test_a_user_is_told_how_many_there_are(
-    draft: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    draft: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    runtime = Runtime.load(str(TOY), Choice(draft=draft), Library(), Silent())
+    runtime = Runtime.load(str(TOY), Choice(engine, draft), Library(), Silent())
     images, asked = drawn(8, 11)
     counted, right = TASKS.index("count"), 0
     for image, questions, answers in zip(images, asked.questions, asked.answers, strict=True):

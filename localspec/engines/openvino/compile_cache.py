@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -47,27 +47,24 @@ def compiled(
     threads: dict[str, str],
     folder: Path,
     probe: Callable[[Any], NDArray[np.float32]],
-    taps: Sequence[int] = (),
-    *,
-    seeing: bool = False,
+    **extras: Any,
 ) -> tuple[Any, list[Any]]:
     """Compile the graph `source` for the CPU, from its simplified form in `folder` if possible.
 
     Otherwise the simplified form is made, and kept if both forms give the same `probe` bit for bit; if they
     do not, it is not tried again. `threads` are settings that do not change the graph. Returns the compiled
-    model, which exposes the hidden states after the layers `taps` and reads embeddings if it is `seeing`, and
-    what holds its mapped files.
+    model, which has the `extras` of `read_paged`, and what holds its mapped files.
 
     Raises BrokenModel and UnsupportedModel for a graph that cannot be read, RuntimeError as compiling does.
     """
-    kept = folder / _key(core, source, settings, [*taps, *["seeing"] * seeing])
+    kept = folder / _key(core, source, settings, extras)
     other = folder / f".{kept.name}.other"  # marks a graph whose probe differs
     if kept.is_dir():
         with suppress(BrokenModel, RuntimeError):
             graph, mapped = read_simplified(core, kept, source.with_suffix(".bin"))
             return core.compile_model(graph, "CPU", settings | threads), mapped
         shutil.rmtree(kept, ignore_errors=True)
-    model = read_paged(source, trees=True, taps=taps, seeing=seeing)
+    model = read_paged(source, trees=True, **extras)
     if other.is_file() or not _room(folder, source.with_suffix(".bin").stat().st_size):
         return core.compile_model(model, "CPU", settings | threads), [model]
     with atomic.scratch(kept) as work:
@@ -90,13 +87,13 @@ def compiled(
     return found, [model]
 
 
-def _key(core: Any, source: Path, settings: dict[str, str], extras: Sequence[Any]) -> str:
+def _key(core: Any, source: Path, settings: dict[str, str], extras: Mapping[str, Any]) -> str:
     """Return a digest of all that a simplified graph depends on."""
     import openvino as ov
 
     device = [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
     files = [_stamp(path) for path in (source, source.with_suffix(".bin"))]
-    known = [ov.get_version(), device, settings, files, "trees", *extras]
+    known = [ov.get_version(), device, settings, files, "trees", sorted(extras.items())]
     return sha256(repr(known).encode()).hexdigest()[:16]
 
 

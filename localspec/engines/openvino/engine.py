@@ -84,19 +84,16 @@ class OpenVino(Engine):
 
         from localspec.formats.graph.paged import first_line
 
-        one_of(exit=exit, hidden=hidden, taps=taps, hints=hints, pairs=pairs)
-        if exit:
-            layer_split.check(model, exit)
         extras = {"exit": exit, "hidden": hidden, "taps": taps, "hints": hints, "pairs": pairs}
+        _check_extras(model, extras)
         self.eyes = eyes_of(model, extras, threads)
         self._taps = layer_split.taps_of(taps) if taps else ()
         self.is_head = layout.is_head(model)
         core = ov.Core()
         self.place = place(core, device)
-        self.device = self.place.device
+        self.device, self._cache = self.place.device, cache
         self._graph = self._folder(model, hints, pairs) / "openvino_model.xml"
         self._whole = model / "openvino_model.xml"
-        self._cache = cache
         self._mapped: list[Any] = []  # what holds the mapped weights, whose pages `packing` releases
         self._packed: set[tuple[int, bool]] = set()  # compiled models, and whether for one-token passes
         self.context = context_length(model)
@@ -214,13 +211,13 @@ class OpenVino(Engine):
         from localspec.engines.openvino import compile_cache
         from localspec.formats.graph.paged import read_paged
 
+        extras: dict[str, Any] = {"taps": self._taps, "seeing": self.eyes is not None}
         if self.device != "CPU" or self._cache is None:
-            on_cpu, seeing = self.device == "CPU", self.eyes is not None
-            self._mapped = [read_paged(self._graph, trees=on_cpu, taps=self._taps, seeing=seeing)]
+            self._mapped = [read_paged(self._graph, trees=self.device == "CPU", **extras)]
             return core.compile_model(self._mapped[0], self.device, settings | threads)
         folder = self._cache / "cpu"
         compiled, self._mapped = compile_cache.compiled(
-            core, self._graph, settings, threads, folder, self._probe, self._taps, seeing=bool(self.eyes)
+            core, self._graph, settings, threads, folder, self._probe, **extras
         )
         return compiled
 
@@ -229,6 +226,13 @@ class OpenVino(Engine):
         session = (OpenVinoSeeingSession if self.eyes else OpenVinoSession)(self, compiled)
         passes = [[1, 2, 3, 4, 5], [6, 7], [8]]
         return np.concatenate([session.forward(tokens, len(tokens)).copy() for tokens in passes])
+
+
+def _check_extras(model: Path, extras: dict[str, Any]) -> None:
+    """Raise BadValue for options that exclude each other, and for an exit that the model cannot have."""
+    one_of(**extras)
+    if extras["exit"]:
+        layer_split.check(model, extras["exit"])
 
 
 def _pads(pad: str, device: str, settings: dict[str, str]) -> bool:

@@ -21,6 +21,7 @@ from localspec.errors import (
 )
 from localspec.library import storage
 from localspec.library.download import hub as hub_module
+from localspec.library.download.names import RepoFile
 from localspec.library.download.selection import FileSelection, choose
 from localspec.library.sources import Source
 
@@ -30,6 +31,12 @@ OPENVINO = {"openvino_model.xml": b"<net/>", "openvino_model.bin": bytes(5000), 
 
 def fetch(text: str, said: Any) -> Any:
     return hub_module.fetch(Source.parse(text), said)
+
+
+def test_the_preprocessor_of_pictures_comes_with_the_weights() -> None:
+    names = ["config.json", "model.safetensors", "preprocessor_config.json", "training_args.bin"]
+    found = choose(Source.parse("hf:o/llava"), [RepoFile(name) for name in names])
+    assert sorted(found.files) == names[:3]
 
 
 def test_openvino_files_are_preferred_and_others_left(hub: Any, said: Any) -> None:
