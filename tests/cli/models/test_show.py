@@ -8,7 +8,7 @@ from models import SMALL
 
 FIELDS = [
     *("name", "kind", "folder", "source", "revision", "precision", "weights", "others", "engines"),
-    *("architecture", "context", "formats", "template"),
+    *("architecture", "context", "pictures", "formats", "template"),
     *("draft", "drafts", "target", "dropped", "card", "history", "created", "sizes", "digests"),
 ]
 
