@@ -99,7 +99,7 @@ class Reader:
         self._steady = steady
         self._widths = self._new_widths() if steady and engine.pads else None  # of tokens, of rows
         self.places: Any = np.zeros(0, np.int64)  # of the last pass's tokens in outputs about all of them
-        self._kv = beside._kv if beside else KvBlocks()
+        self._kv: KvBlocks = beside._kv if beside else KvBlocks()
         self._kv.requests.append(self._request)
         self.keep(self._kv.tensors)
 

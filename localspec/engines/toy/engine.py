@@ -178,11 +178,12 @@ class ToyHintedSession(ToySession, HintedSession):
     def __init__(self, engine: Toy) -> None:
         super().__init__(engine)
         self._hint: tuple[Callable[[int], float], float] | None = None
+        self._count = self.k - 1
         self._hinted: Logits = np.empty((0, 0, engine.vocab), np.float32)
 
-    def hint(self, noise: Callable[[int], float], temperature: float) -> None:
+    def hint(self, noise: Callable[[int], float], temperature: float, count: int = 0) -> None:
         """Let the next pass that has rows read hints after each."""
-        self._hint = noise, temperature
+        self._hint, self._count = (noise, temperature), count or self.k - 1
 
     def hinted(self) -> Logits:
         """Return the logits [rows, hints, vocab] after the hints of the last pass."""
@@ -195,13 +196,13 @@ class ToyHintedSession(ToySession, HintedSession):
             asked, self._hint = self._hint, None
             count = len(self._states)
             read = [self._after(place, *asked) for place in range(count - rows, count)] if asked else []
-            self._hinted = np.array(read, np.float32).reshape(len(read), self.k - 1, self._engine.vocab)
+            self._hinted = np.array(read, np.float32).reshape(len(read), self._count, self._engine.vocab)
         return found
 
     def _after(self, place: int, noise: Callable[[int], float], temperature: float) -> list[Row]:
         """Return rows [vocab] after the hints that follow a place of the text."""
         state, found = self._states[place], []
-        for position in range(place, place + self.k - 1):
+        for position in range(place, place + self._count):
             law = Sampler(Sampling(temperature)).distribution(self._engine.table[state], ())
             state = next_state(state, at_quantile(law, noise(position)))
             found.append(self._engine.table[state])

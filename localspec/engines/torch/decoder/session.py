@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from localspec.core.sessions import Tree
 from localspec.core.types import Branch, Logits, Tokens
 from localspec.decoder.own import CARD_CHUNK, OwnDecoder, RowReader
 from localspec.decoder.passes import WIDEST, Found
+from localspec.engines.torch.decoder.states import DeviceStates
 from localspec.errors import ContextFull
 from localspec.formats.huggingface.torch_devices import memory_errors, use_threads
 
