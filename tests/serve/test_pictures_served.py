@@ -26,10 +26,12 @@ GREEDY: dict[str, Any] = {"temperature": 0, "num_predict": TOKENS}
 def seeing(localspec: Localspec, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a model of text and one with eyes."""
     path = tiny_vision.llava(tmp_path_factory.mktemp("llava"))
-    add_local(Library(localspec.home), path, SEEING, Silent())
+    library = Library(localspec.home)
+    add_local(library, path, SEEING, Silent())
     running = Server(localspec, SEEING, "--vision-tokens", "keep=9")
     yield running
     assert running.stop() == 143
+    library.remove(SEEING, Silent())  # other tests count the models
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ class BenchOptions:
     repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Repetitions of each prompt.")] = 3
     tokens: Annotated[int, typer.Option(min=2, metavar="N", help="Maximum tokens of an answer.")] = 64
     temperature: Annotated[
-        float, typer.Option(min=0, metavar="X", help="Sampling temperature; the noise is the same for all.")
+        float, typer.Option(min=0, metavar="X", help="Sample, all with the same noise.")
     ] = 0.0
     draft_length: Annotated[
         list[str] | None,

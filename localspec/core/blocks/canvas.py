@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,8 +91,12 @@ class Canvas:
         known = self._known()
         tokens = [self._chosen(row, known, place) for row, place in zip(logits, places, strict=True)]
         chosen = np.array(tokens, np.int64)
+        weights = cache(lambda: _weights(logits))
         return Candidates(
-            at, chosen, lambda: shares(logits, chosen), lambda: entropy(softmax(logits)), found.attention
+            *(at, chosen),
+            lambda: _shares(weights(), chosen),
+            lambda: entropy(_normed(weights())),
+            found.attention,
         )
 
     def choices(self, found: BlockPass, rows: Sequence[int]) -> Likeliest | None:
@@ -156,14 +161,20 @@ class Canvas:
 
 def softmax(logits: Logits) -> Numbers:
     """Return the probabilities [n, vocab] of logits; -inf is no token."""
-    weights = _weights(logits)
-    found: Numbers = weights / weights.sum(axis=-1, keepdims=True)
-    return found
+    return _normed(_weights(logits))
 
 
 def shares(logits: Logits, tokens: NDArray[np.int64]) -> Numbers:
     """Return the probabilities [n] of one token for each row of logits [n, vocab], as `softmax` has them."""
-    weights = _weights(logits)
+    return _shares(_weights(logits), tokens)
+
+
+def _normed(weights: Numbers) -> Numbers:
+    found: Numbers = weights / weights.sum(axis=-1, keepdims=True)
+    return found
+
+
+def _shares(weights: Numbers, tokens: NDArray[np.int64]) -> Numbers:
     found: Numbers = weights[np.arange(len(tokens)), tokens] / weights.sum(axis=-1)
     return found
 
