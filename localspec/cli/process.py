@@ -53,8 +53,9 @@ def main() -> NoReturn:
 class End:
     """The end of the process: after all that waits for its exit, without taking apart what is in memory.
 
-    The system takes a model's memory back faster than the libraries do, which keep a prompt waiting. What was
-    registered with `atexit` before this is not called. Until `code` is set the process ends as Python does.
+    The system takes a model's memory back faster than the libraries do, which keep a prompt waiting.
+    Functions that were registered with `atexit` before this are not called. Until `code` is set the process
+    ends as Python does.
     """
 
     def __init__(self) -> None:

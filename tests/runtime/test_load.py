@@ -1,4 +1,4 @@
-"""What is loaded beside what: engines, the tokenizer, and imports of the caller."""
+"""Engines, the tokenizer and imports of the caller load at the same time."""
 
 from __future__ import annotations
 

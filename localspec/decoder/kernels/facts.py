@@ -1,4 +1,4 @@
-"""What greedy choices need of logits on a card, in one Triton kernel that reads each row twice."""
+"""The likeliest token of logits on a card, its probability and the entropy, in one Triton kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start imports, and how the process ends."""
+"""The start of the command: its imports, and the end of its process."""
 
 from __future__ import annotations
 

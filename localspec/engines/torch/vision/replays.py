@@ -51,7 +51,7 @@ class Replays:
 
 
 class Inputs(NamedTuple):
-    """What a recording reads, at one address: embeddings, positions, and the number of pads."""
+    """The inputs of a recording, at one address: embeddings, positions, and the number of pads."""
 
     x: Tensor
     positions: Tensor
