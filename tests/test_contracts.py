@@ -32,17 +32,26 @@ LOSSLESS = [name for name, part in plugins.parts("verifiers").items() if part.ma
 
 
 class Verse(Constraint):
-    """Verses of five tokens: 4, 2, then a 0 or a 5, then two free ones that are no 3."""
+    """Verses of five tokens: 4, 2, then a 0 or a 5, then two free ones that are no 3.
+
+    To ask what follows a token that it forbids is an error, as it is with a grammar.
+    """
+
+    MAY = ({4}, {2}, {0, 5}, {0, 1, 2, 4, 5}, {0, 1, 2, 4, 5})
 
     def __init__(self) -> None:
         self.asked = 0
 
     def allowed(self, answer: Tokens) -> Any:
         self.asked += 1
-        may = [{4}, {2}, {0, 5}, {0, 1, 2, 4, 5}, {0, 1, 2, 4, 5}][len(answer) % 5]
-        return np.isin(np.arange(WIDTH), list(may))
+        return np.isin(np.arange(WIDTH), list(self._may(answer)))
+
+    def _may(self, answer: Tokens) -> set[int]:
+        assert all(token in self.MAY[at % 5] for at, token in enumerate(answer))
+        return self.MAY[len(answer) % 5]
 
     def forced(self, answer: Tokens) -> Tokens:
+        assert self._may(answer)
         return [4, 2][len(answer) % 5 :] if len(answer) % 5 < 2 else []
 
 
@@ -156,6 +165,15 @@ def test_a_constraint_holds_position_by_position(
         assert found.tokens == plain(ask, constraint=Verse(), **options).tokens
         assert all(token in (4, 2, 0, 1, 5) for token in found.tokens)
         assert (found.tokens[::5], found.tokens[1::5]) == ([4] * 12, [2] * 12)
+
+
+@every_drafter
+@every_policy
+def test_copies_that_a_constraint_forbids_are_left_out(ask: Ask, drafter: str, draft_length: str) -> None:
+    for repeated in ([4, 2, 3], [4, 2, 0, 3], [4, 2, 0, 1, 3], [1, 4, 2, 5, 5, 3, 3]):
+        options = {"constraint": Verse(), "prompt": repeated * 4}
+        found = asked(ask, drafter, draft_length, "exact", **options)
+        assert found.tokens == plain(ask, **options).tokens
 
 
 @every_drafter

@@ -173,6 +173,8 @@ def make_draft(
         if not wanted and isinstance(candidate, Guess):
             break
         guess = drawn(candidate) if wanted else None
+        if guess is not None and sampler.constrained and not sampler.allows(guess.token, [*tokens, *path]):
+            break
         if guess is not None:
             draft.guesses.append(guess)
             taken.append(guess)
@@ -237,19 +239,17 @@ def _constrained_candidates(
 
 
 def _permitted(candidate: Candidate, sampler: Sampler, tokens: Tokens, text: Tokens) -> Candidate | None:
-    """Return a candidate for the token after `text`, or for a branch after `tokens`, as the grammar permits.
+    """Return a candidate for the token after `text`, or for a branch after `tokens`; None if it is forbidden.
 
-    It is without what the grammar forbids, None if that is all.
+    What becomes of a lazy guess is known only when it is drawn.
     """
-    if isinstance(candidate, Guess):
-        if candidate.after is None:
-            return candidate if sampler.allows(candidate.token, text) else None
-        branch = (*candidate.after, candidate.token)
-        allowed = (sampler.allows(token, [*tokens, *branch[:at]]) for at, token in enumerate(branch))
-        return candidate if all(allowed) else None
-    if candidate.instead is None or sampler.allows(candidate.instead.token, text):
+    if isinstance(candidate, LazyGuess):
         return candidate
-    return candidate._replace(instead=None)
+    if candidate.after is None:
+        return sampler.permitted(candidate, text)
+    branch = (*candidate.after, candidate.token)
+    allowed = (sampler.allows(token, [*tokens, *branch[:at]]) for at, token in enumerate(branch))
+    return candidate if all(allowed) else None
 
 
 def drawn(candidate: Candidate) -> Guess | None:

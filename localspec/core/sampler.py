@@ -192,9 +192,13 @@ class Sampler:
         return self._constraint is not None
 
     def allows(self, token: int, before: Tokens) -> bool:
-        """Return whether `token` is allowed after `before`."""
+        """Return whether `token` is allowed after `before`, which must be allowed itself."""
         mask = self._allowed(before)
         return mask is None or (token < len(mask) and bool(mask[token]))
+
+    def permitted(self, guess: Guess | None, before: Tokens) -> Guess | None:
+        """Return a guess of the token after `before`; None if a grammar forbids it, as if there is none."""
+        return guess if guess is None or self.allows(guess.token, before) else None
 
     def forced(self, before: Tokens) -> Tokens:
         """Return the tokens that must follow `before`, possibly none."""

@@ -89,7 +89,7 @@ class LazyGuess(NamedTuple):
     `draw` computes it and returns None for no guess. `behind` is the number of tokens that the draft model
     must read for it: one, or all that it has missed. A caller that declines advances the drafter without
     calling `draw`; the next candidate is then `instead`, a guess of another source for the same position, or
-    the draft ends.
+    the draft ends. `instead` is one that the sampler permits; a drawn guess that it forbids ends the draft.
     """
 
     draw: Callable[[], Guess | None]

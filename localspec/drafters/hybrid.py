@@ -91,7 +91,7 @@ class HybridDraft(CopyingDrafter):
         model = _ModelGuesses(self._model, self._source, sampler) if self._model else None
         branches = Branches(tokens, self._recycle.successors)
         while True:
-            guess, retrieved = None, self.guess(walk)
+            guess, retrieved = None, sampler.permitted(self.guess(walk), text)
             yield from _recycled(branches.better(retrieved.confidence if retrieved else SURE))
             asked = model if not self._split or len(text) < len(tokens) + self._split else None
             if asked is not None and (candidate := asked.offer(text, retrieved)) is not None:

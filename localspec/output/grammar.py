@@ -64,7 +64,10 @@ class Grammar(Constraint):
         return self._forced
 
     def _advance(self, answer: Tokens) -> bool:
-        """Bring the matcher to the end of `answer`; return False if it has ended."""
+        """Bring the matcher to the end of `answer`; return False if it has ended.
+
+        Raises PromptError for a token that the grammar forbids; the matcher stays before it.
+        """
         shared = shared_prefix(self._tokens, answer)
         rest = list(answer[shared:])
         if not self._stop_tokens.isdisjoint(rest):  # the shared start has no stop token
@@ -73,10 +76,11 @@ class Grammar(Constraint):
             return True
         if shared < len(self._tokens):
             self._matcher.rollback(len(self._tokens) - shared)
-        if rest:
-            self._matcher.consume_tokens(rest)
+        taken = self._matcher.try_consume_tokens(rest)
+        self._tokens, self._mask, self._forced = list(answer[: shared + taken]), None, None
         self._check(PromptError)
-        self._tokens, self._mask, self._forced = list(answer), None, None
+        if taken < len(rest):
+            raise PromptError(f"The grammar forbids token {rest[taken]} after {shared + taken} others", None)
         return True
 
     def _check(self, kind: type[BadValue] | type[PromptError]) -> None:

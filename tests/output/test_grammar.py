@@ -10,7 +10,7 @@ import letters
 import pytest
 
 from localspec import plugins
-from localspec.errors import BadValue
+from localspec.errors import BadValue, PromptError
 from localspec.output import grammar
 from localspec.output.grammar import Grammar
 from localspec.output.tool_calls import Call
@@ -52,6 +52,17 @@ def first_wrong(found: Grammar, text: str) -> int | None:
 
 def schema(tokenizer: Any, value: dict[str, Any] = PERSON) -> Grammar:
     return Grammar(grammar.from_schema(value, "person.json"), tokenizer)
+
+
+def test_an_answer_that_the_grammar_forbids_is_refused_and_the_next_one_is_followed(tokenizer: Any) -> None:
+    found = schema(tokenizer)
+    for begun, forbidden in (('{"name": "Ada"', "}"), ('{"name"', "x"), ("", "no")):
+        with pytest.raises(PromptError, match=f"forbids token .* after {len(encoded(begun))} others"):
+            found.allowed(encoded(begun + forbidden))
+        with pytest.raises(PromptError, match="forbids token"):
+            found.forced(encoded(begun + forbidden))
+        assert found.allowed(encoded(begun)) is not None
+    assert first_wrong(found, '{"name": "Ada", "age": 36}') is None
 
 
 def test_only_tokens_that_fit_the_schema_are_allowed(tokenizer: Any) -> None:

@@ -111,7 +111,7 @@ class CascadeDraft(ExpectingDrafter, TieredDrafter):
         """Yield for each block a lazy guess that checks it, then its others; else what is unchecked."""
         self._tiers = {at: known for at, known in self._tiers.items() if at < len(tokens)}
         walk, text = self._copies.walk(tokens), list(tokens)
-        while (copy := self._copies.guess(walk)) is not None or self._model is not None:
+        while (copy := self._copy(walk, text, sampler)) is not None or self._model is not None:
             block = _Block(self, walk, text, sampler)
             yield LazyGuess(block.draw, MIDDLE, self._middle.behind(text), copy)
             if block.checked is None:
@@ -161,18 +161,26 @@ class CascadeDraft(ExpectingDrafter, TieredDrafter):
 
     def draft(self, walk: CopyWalk, text: list[int], sampler: Sampler) -> list[Guess]:
         """Return the guesses of a block after `text`, which `walk` has reached."""
-        guesses: list[Guess] = []
+        guesses, reached = list[Guess](), list(text)
         if self._model is None:
             walk = walk.fork()
-            while len(guesses) < self._size and (guess := self._copies.guess(walk)) is not None:
+            while len(guesses) < self._size and (guess := self._copy(walk, reached, sampler)) is not None:
                 guesses.append(guess)
+                reached.append(guess.token)
                 walk.go(guess.token, copied=True)
             return guesses
         candidates = iter(self._model.propose(list(text), sampler))
         while len(guesses) < self._size and (candidate := next(candidates, None)) is not None:
             if (guess := drawn(candidate)) is not None:
+                if not sampler.allows(guess.token, reached):
+                    break
                 guesses.append(guess)
+                reached.append(guess.token)
         return guesses
+
+    def _copy(self, walk: CopyWalk, text: Tokens, sampler: Sampler) -> Guess | None:
+        """Return a retrieved token that may follow `text`, which `walk` has reached."""
+        return sampler.permitted(self._copies.guess(walk), text)
 
     def check(self, guesses: list[Guess], text: list[int], sampler: Sampler) -> list[Checked]:
         """Return what becomes of a block's guesses in a pass of the middle tier; none beyond its context."""
