@@ -26,42 +26,73 @@ def two_views(length: int, block: int) -> Table:
     return np.block([[own == other, other < own], [np.zeros_like(own == other), other <= own]])
 
 
-def noised(tokens: Any, mask: int, block: int, generator: Any) -> tuple[Any, Any]:
-    """Return texts [batch, length] with masks, and where these are; each block has a share of its own."""
+def noised(tokens: Any, mask: int, block: int, generator: Any, ends: float = 0.0) -> tuple[Any, Any]:
+    """Return texts [batch, length] with masks, and where these are; each block has a share of its own.
+
+    A share `ends` of the blocks has its masks at the end, as a sampler from left to right meets them.
+    """
     import torch
 
     batch, length = tokens.shape
+
+    def drawn(count: int) -> Any:
+        return torch.rand(batch, count, generator=generator, device=tokens.device)
+
+    def of_tokens(values: Any) -> Any:
+        return values.repeat_interleave(block, 1)[:, :length]
+
     blocks = -(-length // block)
-    share = torch.rand(batch, blocks, generator=generator, device=tokens.device) * (1 - LEAST) + LEAST
-    share = share.repeat_interleave(block, 1)[:, :length]
-    drawn = torch.rand(batch, length, generator=generator, device=tokens.device)
-    masked = drawn < share
+    share = drawn(blocks) * (1 - LEAST) + LEAST
+    masked = drawn(length) < of_tokens(share)
+    if ends:
+        first = (block - (share * block).ceil()).long()
+        at_end = torch.arange(length, device=tokens.device) % block >= of_tokens(first)
+        masked = torch.where(of_tokens(drawn(blocks) < ends), at_end, masked)
     return tokens.masked_fill(masked, mask), masked
 
 
-def block_loss(decoder: BlockDecoder, tokens: Any, counted: Any, table: Any, generator: Any) -> Any:
+def block_loss(
+    decoder: BlockDecoder,
+    tokens: Any,
+    counted: Any,
+    table: Any,
+    generator: Any,
+    *,
+    ends: float = 0.0,
+    teacher: BlockDecoder | None = None,
+) -> Any:
     """Return the mean cross-entropy of masked tokens, of texts [batch, length].
 
     `counted` [batch, length] tells which tokens are learned; others are never masked. `table` is that of
-    `two_views` on the device. One pass reads all blocks at once.
+    `two_views` on the device. One pass reads all blocks at once. With a `teacher`, which reads the same
+    masks, the loss is the mean of that and of the cross-entropy to the teacher's distributions.
     """
     import torch
 
     shape, length = decoder.shape, tokens.shape[1]
-    with_masks, masked = noised(tokens, shape.mask, shape.block, generator)
+    with_masks, masked = noised(tokens, shape.mask, shape.block, generator, ends)
     masked &= counted
-    with_masks = torch.where(masked, with_masks, tokens)
+    both = torch.cat([torch.where(masked, with_masks, tokens), tokens], 1)
     positions = torch.arange(length, device=tokens.device).repeat(2)
-    inputs = decoder.embed(torch.cat([with_masks, tokens], 1))
-    hidden = decoder.run(inputs, positions, table).hidden[:, :length]
-    logits = decoder.logits(hidden[masked]).float()
-    return torch.nn.functional.cross_entropy(logits, tokens[masked])
+
+    def logits(of: BlockDecoder) -> Any:
+        hidden = of.run(of.embed(both), positions, table).hidden[:, :length]
+        return of.logits(hidden[masked]).float()
+
+    found, entropy = logits(decoder), torch.nn.functional.cross_entropy
+    loss = entropy(found, tokens[masked])
+    if teacher is None:
+        return loss
+    with torch.no_grad():
+        taught = logits(teacher).softmax(-1)
+    return (loss + entropy(found, taught)) / 2
 
 
 class BlockLearner:
     """A block-diffusion model in training on texts of questions and answers; the answers are learned.
 
-    `end` fills up the block that an answer ends in, so that a block may be filled in whole.
+    `end` fills up the block that an answer ends in, so that a block may be filled in whole. A share `ends` of
+    the blocks has its masks at the end. A draft learns from its target as the `teacher`, too.
     """
 
     def __init__(
@@ -72,9 +103,11 @@ class BlockLearner:
         *,
         batch: int = 8,
         seed: int = 0,
+        ends: float = 0.0,
+        teacher: BlockDecoder | None = None,
     ) -> None:
         self._decoder, self._held_out, self._end = decoder, list(held_out), end
-        self._batch, self._seed = batch, seed
+        self._batch, self._seed, self._ends, self._teacher = batch, seed, ends, teacher
         self._device = next(iter(decoder.weights.values())).device
         self._generator = self._generator_of(seed)
 
@@ -84,7 +117,7 @@ class BlockLearner:
         return dict(self._decoder.weights)
 
     def loss(self, texts: Sequence[TargetText], progress: float) -> Any:
-        """Return the mean cross-entropy of masks in some texts, in nats a token."""
+        """Return the loss of masks in some texts, in nats a token."""
         del progress
         return self._loss(texts, self._generator)
 
@@ -109,7 +142,9 @@ class BlockLearner:
         table = torch.from_numpy(two_views(tokens.shape[1], self._decoder.shape.block)).to(self._device)
         ids, learned = (torch.from_numpy(values).to(self._device) for values in (tokens, counted))
         with autocast(self._device):
-            return block_loss(self._decoder, ids, learned, table, generator)
+            return block_loss(
+                self._decoder, ids, learned, table, generator, ends=self._ends, teacher=self._teacher
+            )
 
     def _generator_of(self, seed: int) -> Any:
         import torch

@@ -96,3 +96,33 @@ def test_the_loss_falls_and_prompts_are_not_masked(tmp_path: Path) -> None:
     losses = [block_loss(learner._decoder, tokens, none, table, generator) for _ in range(20)]
     found = {round(loss.item(), 3) for loss in losses if loss == loss}
     assert len(found) == 1  # the same one mask each time, whatever is drawn for the others
+
+
+def test_masks_at_the_end_of_blocks_are_those_that_a_sampler_from_left_to_right_meets() -> None:
+    tokens = torch.ones(4000, 8, dtype=torch.long)
+    _, masked = noised(tokens, 9, 4, torch.Generator().manual_seed(0), ends=1.0)
+    counts = masked.view(8000, 4).sum(1)
+    assert torch.equal(masked.view(8000, 4), torch.arange(4) >= 4 - counts[:, None])
+    assert abs((counts == 1).float().mean() - 0.21) < 0.02  # shares from 0.05 to 1, rounded up
+    assert abs((counts == 4).float().mean() - 0.26) < 0.02
+    _, some = noised(tokens, 9, 4, torch.Generator().manual_seed(0), ends=0.5)
+    blocks = some.view(8000, 4)
+    ordered = (blocks == (torch.arange(4) >= 4 - blocks.sum(1)[:, None])).all(1).float().mean()
+    assert 0.6 < ordered < 0.85
+
+
+def test_a_draft_learns_its_targets_distributions(tmp_path: Path) -> None:
+    """The loss is least where the draft says what both the texts and the teacher say."""
+    shape = config.read(tiny_diffusion.write(tmp_path / "model", "sdar"))
+
+    def decoder(seed: int) -> BlockDecoder:
+        values = tiny_diffusion.tensors("sdar", seed=seed)
+        return BlockDecoder(shape, {name: torch.from_numpy(each) for name, each in values.items()})
+
+    texts = [TargetText([1, 2, first], [first, first + 1, 3, 4, 5]) for first in range(8)]
+    draft, teacher = decoder(0), decoder(1)
+    alone = -BlockLearner(draft, texts, 0, ends=1.0).score()
+    taught = -BlockLearner(draft, texts, 0, ends=1.0, teacher=teacher).score()
+    from_itself = -BlockLearner(draft, texts, 0, ends=1.0, teacher=draft).score()
+    entropy = 2 * from_itself - alone
+    assert 0 < entropy < 2 * taught - alone  # cross-entropy to another is more than the entropy

@@ -134,7 +134,7 @@ class Torch(TorchModel, Engine):
             own = self.seeing.own
             return OwnSeeingSession(self.seeing, own) if own else RoutedSession(self.seeing)
         if self.head:
-            return TorchHeadSession(self, self.head)
+            return TorchHeadSession(self.head)
         if self.own and self.exit:
             return OwnSplitSession(self.own, self.exit)
         if self.own:

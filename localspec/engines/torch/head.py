@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from localspec.core.contracts import HeadSession
 from localspec.core.types import Logits, Tokens
-from localspec.decoder.capacity import grown
+from localspec.decoder.passes import Recorder
+from localspec.decoder.rows import DeviceRows, Fetched, ToNumpy
+from localspec.engines.torch.decoder.states import OnDevice
+from localspec.engines.torch.head_passes import HeadPasses
 from localspec.engines.torch.model import TorchModel
 from localspec.errors import ContextFull
 from localspec.formats.heads import layout
@@ -32,17 +36,36 @@ class HeadModel:
         table = target.table if embedding is None else moved(embedding)
         weights = {name: moved(values) for name, values in found.tensors.items()}
         self.torch = TorchHead(found.shape, weights, table)
+        self.place, self.dtype = target.place, target.dtype
+        self._recorder = Recorder(self.place) if self.place.type == "cuda" else None
+        self._idle: list[HeadPasses] = []
+
+    def passes(self) -> HeadPasses:
+        """Return passes for a text, those of one that ended if there are any, with their recordings."""
+        return self._idle.pop() if self._idle else HeadPasses(self.torch, self.dtype, self._recorder)
+
+    def give_back(self, passes: HeadPasses) -> None:
+        """Keep the passes of a text that ended for the next one."""
+        if not self._idle:
+            self._idle.append(passes)
 
 
 class TorchHeadSession(HeadSession):
-    """One text that a head reads; a rewind only changes a number."""
+    """One text that a head reads; a rewind only changes a number.
 
-    def __init__(self, engine: TorchModel, head: HeadModel) -> None:
+    States that the target left on the device stay there, and so do the head's own. A card keeps the logits
+    too, until more of them is asked for than greedy choices need.
+    """
+
+    def __init__(self, head: HeadModel) -> None:
+        import torch
+
         self.tokens = head.tokens
-        self._place, self._kind = engine.place, engine.dtype
-        self._head = head.torch
-        self._keys: Any = None
-        self._values: Any = None
+        self._place, self._kind = head.place, head.dtype
+        self._head, self._numpy, self._few = head.torch, ToNumpy(), ToNumpy()
+        with torch.inference_mode():
+            self._passes = head.passes()
+        weakref.finalize(self, head.give_back, self._passes).atexit = False
         self._length = 0
         self._led: Any = None
         self._own: Any = None
@@ -52,7 +75,7 @@ class TorchHeadSession(HeadSession):
         import torch
 
         with torch.inference_mode():
-            return self._numpy(self._head.fuse(self._torch(states)))
+            return cast(Logits, OnDevice(self._head.fuse(self._torch(states))))
 
     def lead(self, states: Logits) -> None:
         """Let the next tokens be read with `states` [tokens, width]."""
@@ -68,48 +91,26 @@ class TorchHeadSession(HeadSession):
         if not tokens:
             return np.empty((0, len(self.tokens)), np.float32)
         with torch.inference_mode():
-            ids = torch.tensor(tokens, device=self._place)
-            positions = torch.arange(at, total, device=self._place)
-            queries, keys, values = self._head.project(ids, self._led, positions)
-            self._keep(keys, values, at, total)
-            mixed = self._head.attend(queries, self._keys[:, :total], self._values[:, :total])
-            self._own = self._head.finish(self._led, mixed)[len(tokens) - rows :]
-            logits = self._numpy(self._head.logits(self._own))
-        self._length = total
-        return logits
+            found = self._passes.read(tokens, self._led, at, rows)
+            self._own, self._length = found.own, total
+            if found.facts is None:
+                return self._numpy(found.logits)
+            turn = self._passes.turn
+            fetch = Fetched(self._numpy, found.logits, lambda: self._passes.turn == turn)
+            return cast(Logits, DeviceRows(self._few(found.facts).copy(), found.logits.shape[1], fetch))
 
     def own(self) -> Logits:
         """Return the head's own states of the last pass."""
-        return self._numpy(self._own)
+        return cast(Logits, OnDevice(self._own))
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` tokens; the next pass overwrites the rest."""
         self._length = min(length, self._length)
         return self._length
 
-    def _keep(self, keys: Any, values: Any, at: int, total: int) -> None:
-        """Write the keys and values of the tokens from `at` on, in buffers that grow by doubling."""
-        room = 0 if self._keys is None else self._keys.shape[1]
-        if room < total:
-            room = grown(room, total, self._head.shape.context)
-            self._keys, self._values = (
-                _larger(old, like, at, room) for old, like in ((self._keys, keys), (self._values, values))
-            )
-        self._keys[:, at:total], self._values[:, at:total] = keys, values
-
     def _torch(self, states: Logits) -> Any:
         import torch
 
+        if isinstance(states, OnDevice):
+            return states.tensor.to(self._place, self._kind)
         return torch.from_numpy(np.ascontiguousarray(states)).to(self._place, self._kind)
-
-    def _numpy(self, values: Any) -> Logits:
-        found: Logits = values.float().cpu().numpy()
-        return found
-
-
-def _larger(old: Any, like: Any, length: int, room: int) -> Any:
-    """Return a buffer [heads, room, width] that starts with the first `length` tokens of `old`."""
-    new = like.new_zeros((like.shape[0], room, like.shape[2]))
-    if length:
-        new[:, :length] = old[:, :length]
-    return new

@@ -67,14 +67,18 @@ class TorchHead:
         gate, up = (self._product(y, f"{MLP}{name}_proj.weight") for name in ("gate", "up"))
         return x + self._product(torch.nn.functional.silu(gate) * up, f"{MLP}down_proj.weight")
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return attention of the last tokens to all up to themselves."""
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, sees: Tensor | None = None) -> Tensor:
+        """Return attention of tokens to what each `sees` [tokens, keys], to all up to itself if None.
+
+        The tokens are then the last ones.
+        """
         import torch
 
         new, total = queries.shape[-2], keys.shape[-2]
-        mask = torch.ones(new, total, dtype=torch.bool, device=queries.device).tril(total - new)
+        if sees is None:
+            sees = torch.ones(new, total, dtype=torch.bool, device=queries.device).tril(total - new)
         return torch.nn.functional.scaled_dot_product_attention(
-            queries, *(self._repeated(part) for part in (keys, values)), attn_mask=mask
+            queries, *(self._repeated(part) for part in (keys, values)), attn_mask=sees
         )
 
     def unroll(self, tokens: Tensor, states: Tensor, depth: int) -> Iterator[Tensor]:

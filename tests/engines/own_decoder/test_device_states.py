@@ -37,6 +37,8 @@ def test_only_states_that_were_not_asked_for_before_are_copied(monkeypatch: pyte
     found = states.first(7)
     assert found.dtype == np.float16
     assert found[0, 0] == np.finfo(np.float16).max
-    states.first(7)
-    states.first(8)
+    assert states.first(7)[3:5, 0].tolist() == [np.finfo(np.float16).max, 4]
+    assert states.first(8)[4:8][1:3].tensor[:, 0].tolist() == [5, 6]
+    assert copied == [(0, 7)]
+    assert states.first(8)[-1].tolist() == [7, 7, 7]
     assert copied == [(0, 7), (7, 1)]

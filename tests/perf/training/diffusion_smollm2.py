@@ -44,6 +44,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=1 << 40)
+    parser.add_argument("--ends", type=float, default=0.5, help="share of blocks whose masks are at the end")
+    parser.add_argument("--draft-ends", type=float, default=1.0, help="the same for the draft")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -104,8 +106,15 @@ def main() -> None:
         small = replace(shape, layers=asked.draft_layers)
         plans.append((f"{name}-draft", small, {}, asked.draft_minutes))
     for called, size, own, minutes in plans:
+        teacher = None if own else BlockDecoder(shape, found)
         own = own or kept_layers(found, shape.layers, size.layers)
-        learner = BlockLearner(BlockDecoder(size, own), context.target_texts(), context.stop_tokens()[0])
+        learner = BlockLearner(
+            BlockDecoder(size, own),
+            context.target_texts(),
+            context.stop_tokens()[0],
+            ends=asked.draft_ends if teacher else asked.ends,
+            teacher=teacher,
+        )
         plan = TrainingPlan(
             minutes * 60, asked.rate, batch=asked.batch, warm=0.0, seed=asked.seed, steps=asked.steps
         )
