@@ -150,8 +150,7 @@ def make_draft(
     """Return a draft after `tokens` of at most `limit` guesses, as long as the policy wants more.
 
     It begins with the guesses `ahead`, and has at most `most` guesses on branches. A declined lazy guess
-    costs nothing, and the drafter may have another candidate; a declined guess ends the draft, one of a
-    branch only leaves it out.
+    costs nothing, and others may follow; a declined guess ends the draft, unless it is one of a branch.
     """
     draft, taken = Draft([], [], [], []), list[Guess]()
     path: tuple[int, ...] = ()

@@ -16,9 +16,12 @@ def decoder_of(weights: Weights) -> Decoder:
 
 
 def _fits(weights: Weights) -> bool:
-    like = weights.norm
-    halved = like.is_cuda and like.element_size() == 2
-    return halved and not weights.shape.norms_after and find_spec("triton") is not None
+    return fuses(weights.norm) and not weights.shape.norms_after
+
+
+def fuses(like: Tensor) -> bool:
+    """Return whether kernels of our own compute with such numbers where they are."""
+    return bool(like.is_cuda and like.element_size() == 2 and find_spec("triton") is not None)
 
 
 class CardDecoder(Decoder):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec.core.types import Tokens
+from localspec.decoder.loading import of_model
 from localspec.disk import atomic
 from localspec.drafting.build_step import BuildContext, TargetText
 from localspec.drafting.time_limit import TimeLimit
-from localspec.errors import BadValue
+from localspec.errors import BadValue, UnsupportedModel
 from localspec.formats.huggingface.torch_devices import run_in_halves
 from localspec.training.loop import length
+from localspec.training.writing import Limits, Start, TextWriter, longest
 
 MAX_QUESTION, MAX_ANSWER = 192, 256  # tokens
 MIN_ANSWER = 8  # tokens; shorter answers teach nothing
 ASKING = MAX_QUESTION / (MAX_QUESTION + MAX_ANSWER)  # share of the time of a batch
 BATCH = "batch"
 MAX_TEXTS = 20_000
-BATCHES, CPU_BATCH = {"cuda": 128}, 8  # texts that are written at a time
+BATCHES, CPU_BATCH = {"cuda": 1024}, 16  # texts that are written at a time
 
 
 def training_texts(
@@ -36,6 +39,7 @@ def training_texts(
             return texts
     batches = write_texts(
         model,
+        context.weights("target"),
         context.chat_wrappers(),
         context.stop_tokens(),
         prompts=context.training_prompts(),
@@ -58,6 +62,7 @@ def training_texts(
 
 def write_texts(
     model: Any,
+    path: Path,
     chat_wrappers: Sequence[tuple[Tokens, Tokens]],
     stop_tokens: Sequence[int],
     *,
@@ -67,17 +72,54 @@ def write_texts(
     batch: int,
     seed: int,
 ) -> Iterator[list[TargetText]]:
-    """Yield batches of texts that `model` writes, for `seconds` or until there are `max_texts`.
+    """Yield texts that `model`, the one at `path`, writes, for `seconds` or until there are `max_texts`.
 
     `chat_wrappers` are the tokens before and after a user's message, for each kind of user. Given `prompts`
     are answered instead of invented questions. Questions are sampled with `seed`; answers are greedy, like
-    most texts that a draft will guess. No batch begins that is likely to end too late, and a first one that
-    would is cut short.
+    most texts that a draft will guess. The decoder of our own writes `batch` texts at a time, of a family
+    that it computes; transformers does else.
+    """
+    limit = TimeLimit(seconds)
+    if limit.left() <= 0:
+        return
+    starts = [Start(prompt) for prompt in prompts] or [Start(*wrapper) for wrapper in chat_wrappers]
+    try:
+        decoder = of_model(model, path, longest(starts, MAX_QUESTION) + MAX_ANSWER)
+    except UnsupportedModel:
+        yield from _by_transformers(
+            model, chat_wrappers, stop_tokens, prompts, limit, max_texts=max_texts, batch=batch, seed=seed
+        )
+        return
+    writer = TextWriter(decoder, batch, stop_tokens, Limits(MAX_QUESTION, MAX_ANSWER), seed)
+    wanted, written = min(max_texts, len(prompts) or max_texts), -1
+    while written and wanted:  # some are too short to be kept
+        written = 0
+        for texts in writer.write(list(islice(cycle(starts), wanted)), lambda: limit.left() > 0):
+            kept = [text for text in texts if len(text.answer) >= MIN_ANSWER]
+            written += len(kept)
+            yield kept
+        wanted = 0 if prompts or limit.left() <= 0 else wanted - written
+
+
+def _by_transformers(
+    model: Any,
+    chat_wrappers: Sequence[tuple[Tokens, Tokens]],
+    stop_tokens: Sequence[int],
+    prompts: Sequence[Tokens],
+    limit: TimeLimit,
+    *,
+    max_texts: int,
+    batch: int,
+    seed: int,
+) -> Iterator[list[TargetText]]:
+    """Yield batches of texts that end together.
+
+    No batch begins that is likely to end too late, and a first one that would is cut short.
     """
     import torch
 
     torch.manual_seed(seed)
-    limit, written, number = TimeLimit(seconds), 0, 0
+    written, number = 0, 0
     while written < max_texts and limit.fits(limit.longest(BATCH)):
         count = min(batch, max_texts - written)
         given = [list(prompt) for prompt in prompts[number * batch :][:count]]

@@ -39,8 +39,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"model": write_head(folder / "head", random_tensors()), "target": target}
 
 
-def session(files: dict[str, Path], device: str = "cpu", *, recorded: bool = False) -> TorchHeadSession:
-    engine = Torch(files["model"], target=str(files["target"]), device=device, precision="f32")
+def session(
+    files: dict[str, Path], device: str = "cpu", precision: str = "f32", *, recorded: bool = False
+) -> TorchHeadSession:
+    engine = Torch(files["model"], target=str(files["target"]), device=device, precision=precision)
     assert engine.head is not None
     if recorded:
         engine.head._recorder = Repeats()  # type: ignore[assignment]
@@ -113,6 +115,23 @@ def test_a_text_takes_over_the_passes_of_one_that_ended(files: dict[str, Path]) 
 
 
 @pytest.mark.cuda
-def test_a_card_replays_what_a_processor_computes(files: dict[str, Path]) -> None:
-    for left, right in zip(walk(session(files)), walk(session(files, "cuda")), strict=True):
-        assert np.abs(left - right).max() < 2e-3
+@pytest.mark.parametrize(("precision", "near"), [("f32", 2e-3), ("f16", 1e-2), ("bf16", 6e-2)])
+def test_a_card_replays_what_a_processor_computes(
+    files: dict[str, Path], precision: str, near: float
+) -> None:
+    for left, right in zip(walk(session(files)), walk(session(files, "cuda", precision)), strict=True):
+        assert np.abs(left - right).max() < near * max(1.0, np.abs(left).max())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_a_card_knows_what_greedy_guesses_need(files: dict[str, Path], precision: str) -> None:
+    head = session(files, "cuda", precision)
+    for first, last in ((0, 4), (4, 5), (5, 40)):
+        head.lead(head.fuse(STATES[first:last]))
+        row = head.forward(TOKENS[first:last], 1)[0]
+        assert isinstance(row, DeviceRow)
+        whole = np.array(row)
+        assert row.best == whole.argmax()
+        assert row.highest == pytest.approx(whole.max(), rel=1e-6)
+        assert row.weight == pytest.approx(np.exp(whole - whole.max()).sum(), rel=1e-3)

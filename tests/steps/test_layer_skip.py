@@ -35,7 +35,7 @@ def texts(gguf: Path) -> list[TargetText]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts_module, "MAX_QUESTION", 6)
         patch.setattr(texts_module, "MAX_ANSWER", 20)
-        found = write_texts(model, [([3, 1], [4])], [95], seconds=1e9, max_texts=48, batch=16, seed=0)
+        found = write_texts(model, gguf, [([3, 1], [4])], [95], seconds=1e9, max_texts=48, batch=16, seed=0)
         return [text for some in found for text in some]
 
 

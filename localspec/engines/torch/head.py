@@ -13,6 +13,7 @@ from localspec.core.types import Logits, Tokens
 from localspec.decoder.passes import Recorder
 from localspec.decoder.rows import DeviceRows, Fetched, ToNumpy
 from localspec.engines.torch.decoder.states import OnDevice
+from localspec.engines.torch.fused_head import layer_of
 from localspec.engines.torch.head_passes import HeadPasses
 from localspec.engines.torch.model import TorchModel
 from localspec.errors import ContextFull
@@ -36,13 +37,14 @@ class HeadModel:
         table = target.table if embedding is None else moved(embedding)
         weights = {name: moved(values) for name, values in found.tensors.items()}
         self.torch = TorchHead(found.shape, weights, table)
+        self._layer = layer_of(self.torch)
         self.place, self.dtype = target.place, target.dtype
         self._recorder = Recorder(self.place) if self.place.type == "cuda" else None
         self._idle: list[HeadPasses] = []
 
     def passes(self) -> HeadPasses:
         """Return passes for a text, those of one that ended if there are any, with their recordings."""
-        return self._idle.pop() if self._idle else HeadPasses(self.torch, self.dtype, self._recorder)
+        return self._idle.pop() if self._idle else HeadPasses(self._layer, self.dtype, self._recorder)
 
     def give_back(self, passes: HeadPasses) -> None:
         """Keep the passes of a text that ended for the next one."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from localspec.core.types import Tokens
 from localspec.decoder.capacity import grown
 from localspec.decoder.passes import Recorder, Replay, bucket
-from localspec.decoder.rows import FACTS, facts_of
+from localspec.decoder.rows import FACTS
 from localspec.decoder.weights import Tensor
-from localspec.formats.heads.torch_head import TorchHead
+from localspec.engines.torch.fused_head import FEW, HeadLayer, Kept
 
-WIDTHS = (1, 2, 4, 8, 16)  # tokens of a recorded pass
+WIDTHS = (1, 2, 4, 8, FEW)  # tokens of a recorded pass
 WIDEST = WIDTHS[-1]
 FIRST_END = 256  # slots that a recorded pass attends to at least
 
@@ -33,14 +33,13 @@ class HeadPasses:
     overwrites them. What a pass found is valid until the next one.
     """
 
-    def __init__(self, head: TorchHead, dtype: Any, recorder: Recorder | None) -> None:
+    def __init__(self, layer: HeadLayer, dtype: Any, recorder: Recorder | None) -> None:
         import torch
 
-        self._torch, self._head, self._recorder = torch, head, recorder
-        self._place = place = head.embedding.device
-        shape = head.shape
-        self._empty = torch.zeros((shape.key_heads, 0, shape.head_width), dtype=dtype, device=place)
-        self._keys = self._values = self._empty
+        self._torch, self._layer, self._recorder = torch, layer, recorder
+        self._place, shape = (place := layer.place), layer.shape
+        empty = torch.zeros((shape.key_heads, 0, shape.head_width), dtype=dtype, device=place)
+        self._kept = Kept(empty, empty, None)
         self.turn = 0  # of passes, each of which overwrites what the last one found
         self._recorded: dict[tuple[int, int], Replay] = {}
         if recorder:
@@ -64,9 +63,10 @@ class HeadPasses:
         self._hold(total, at)
         slots = self._torch.arange(at, total, device=self._place)
         ids = self._torch.tensor(tokens, device=self._place)
-        own = self._states(ids, led, slots, total)[count - rows :]
-        logits = self._head.logits(own)
-        return Read(own, logits, facts_of(logits.float()) if self._recorder else None)
+        own, normed = self._layer.read(ids, led, slots, total, self._kept)
+        logits = self._layer.logits(normed[count - rows :])
+        facts = self._layer.facts(logits) if self._recorder else None
+        return Read(own[count - rows :], logits, facts)
 
     def _replay(self, tokens: Tokens, led: Tensor, at: int) -> None:
         """Run a recorded pass; a card records all widths at once, so that drafting meets no further delay."""
@@ -91,26 +91,19 @@ class HeadPasses:
     def _pass(self, width: int, end: int) -> None:
         """Run a pass over the inputs, which alone change between its repetitions."""
         slots = self._inputs[-1] + self._torch.arange(width, device=self._place)
-        own = self._states(self._inputs[:width], self._led[:width], slots, end)
-        logits = self._head.logits(own).float()
+        own, normed = self._layer.read(self._inputs[:width], self._led[:width], slots, end, self._kept)
+        logits = self._layer.logits(normed)
         self._own[:width], self._logits[:width] = own, logits
-        self._facts[:width] = facts_of(logits)
-
-    def _states(self, ids: Tensor, led: Tensor, slots: Tensor, end: int) -> Tensor:
-        """Return the head's own states of tokens at `slots`, which attend to those up to themselves."""
-        queries, keys, values = self._head.project(ids, led, slots)
-        self._keys.index_copy_(1, slots, keys)
-        self._values.index_copy_(1, slots, values)
-        sees = self._torch.arange(end, device=self._place) <= slots[:, None]
-        mixed = self._head.attend(queries, self._keys[:, :end], self._values[:, :end], sees)
-        return self._head.finish(led, mixed)
+        self._facts[:width] = self._layer.facts(logits)
 
     def _hold(self, needed: int, length: int) -> None:
         """Make room for `needed` tokens, keeping the first `length`; buffers that move end the recordings."""
-        if needed <= self._keys.shape[1]:
+        keys, values, _ = self._kept
+        if needed <= (room := keys.shape[1]):
             return
-        room = grown(self._keys.shape[1], needed, bucket(self._head.shape.context + WIDEST, FIRST_END))
-        self._keys, self._values = (self._larger(old, room, length) for old in (self._keys, self._values))
+        room = grown(room, needed, bucket(self._layer.shape.context + WIDEST, FIRST_END))
+        keys, values = (self._larger(old, room, length) for old in (keys, values))
+        self._kept = Kept(keys, values, self._layer.turns(room))
         self._recorded.clear()
 
     def _larger(self, old: Tensor, room: int, length: int) -> Tensor:

@@ -11,6 +11,8 @@ from localspec.formats.huggingface.products import product, rms_norm
 Tensor = Any  # torch.Tensor
 
 ATTENTION, MLP = f"{LAYER}self_attn.", f"{LAYER}mlp."
+INPUT_NORM, STATE_NORM = f"{LAYER}input_layernorm.weight", f"{LAYER}hidden_norm.weight"
+OUTPUT_NORM = f"{LAYER}post_attention_layernorm.weight"
 
 
 class TorchHead:
@@ -20,7 +22,7 @@ class TorchHead:
         import torch
 
         self.shape, self.weights, self.embedding = shape, weights, embedding
-        self._rates = torch.from_numpy(shape.frequencies).to(embedding.device)
+        self.rates = torch.from_numpy(shape.frequencies).to(embedding.device)
 
     def fuse(self, states: Tensor) -> Tensor:
         """Return g = fc(f) [..., tokens, width] of the target's states [..., tokens, layers * width]."""
@@ -41,8 +43,8 @@ class TorchHead:
         """
         import torch
 
-        embedded = self._norm(self.embedding[tokens].to(states.dtype), f"{LAYER}input_layernorm.weight")
-        pair = torch.cat([embedded, self._norm(states, f"{LAYER}hidden_norm.weight")], -1)
+        embedded = self._norm(self.embedding[tokens].to(states.dtype), INPUT_NORM)
+        pair = torch.cat([embedded, self._norm(states, STATE_NORM)], -1)
         counts = (self.shape.heads, self.shape.key_heads, self.shape.key_heads)
         queries, keys, values = (
             self._product(pair, f"{ATTENTION}{name}_proj.weight")
@@ -50,7 +52,7 @@ class TorchHead:
             .transpose(-2, -3)
             for name, count in zip("qkv", counts, strict=True)
         )
-        angles = positions[:, None].float() * self._rates
+        angles = positions[:, None].float() * self.rates
         cosine, sine = (
             torch.cat([part, part], -1) * self.shape.rope_scale for part in (angles.cos(), angles.sin())
         )
@@ -61,9 +63,9 @@ class TorchHead:
         import torch
 
         if self.shape.norms_residual:
-            states = self._norm(states, f"{LAYER}hidden_norm.weight")
+            states = self._norm(states, STATE_NORM)
         x = states + self._product(mixed.transpose(-2, -3).flatten(-2), f"{ATTENTION}o_proj.weight")
-        y = self._norm(x, f"{LAYER}post_attention_layernorm.weight")
+        y = self._norm(x, OUTPUT_NORM)
         gate, up = (self._product(y, f"{MLP}{name}_proj.weight") for name in ("gate", "up"))
         return x + self._product(torch.nn.functional.silu(gate) * up, f"{MLP}down_proj.weight")
 

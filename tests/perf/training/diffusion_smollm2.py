@@ -42,6 +42,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--held-out", type=int, default=64, help="texts for evaluation")
     parser.add_argument("--mask", default="<empty_output>", help="a special token that no text has")
     parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--draft-rate", type=float, default=6e-4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=1 << 40)
     parser.add_argument("--ends", type=float, default=0.5, help="share of blocks whose masks are at the end")
@@ -115,8 +116,9 @@ def main() -> None:
             ends=asked.draft_ends if teacher else asked.ends,
             teacher=teacher,
         )
+        rate = asked.draft_rate if teacher else asked.rate
         plan = TrainingPlan(
-            minutes * 60, asked.rate, batch=asked.batch, warm=0.0, seed=asked.seed, steps=asked.steps
+            minutes * 60, rate, batch=asked.batch, warm=0.0, seed=asked.seed, steps=asked.steps
         )
         context.say(f"Training {called}: {sum(value.numel() for value in own.values()) / 1e6:.0f} M weights")
         result = train(learner, read(asked.work / TEXTS), plan, asked.work / f"{called}.pt", context)

@@ -86,10 +86,8 @@ def write(
     place = torch_devices.find_device("auto")[1]
     teacher = loading.load(context.weights("target"), place, torch_devices.natural_dtype(place))
     texts: list[TargetText] = []
-    wrappers, stops = context.chat_wrappers(), context.stop_tokens()
-    for some in write_texts(
-        teacher, wrappers, stops, seconds=seconds, max_texts=max_texts, batch=batch, seed=1
-    ):
+    asked = (context.weights("target"), context.chat_wrappers(), context.stop_tokens())
+    for some in write_texts(teacher, *asked, seconds=seconds, max_texts=max_texts, batch=batch, seed=1):
         texts += some
         context.say(f"{len(texts):,} texts, {sum(len(text.answer) for text in texts):,} tokens")
     held = texts[:held_out]
