@@ -20,6 +20,7 @@ from localspec.formats.tokenizer.chat_template import ChatTemplate
 from localspec.library import Library, Manifest, Progress, StoredModel, storage
 from localspec.runtime.choice import HYBRID, OFF, Choice
 from localspec.runtime.generation import Runtime
+from localspec.runtime.loading import forms_of
 from localspec.state import probes
 
 MAX_ANSWER = 96  # tokens of a text that the target writes
@@ -146,7 +147,7 @@ class Workspace:
     def engine(self, model: StoredModel) -> Engine:
         """Load a model in the engine that the build is for."""
         spec = plugins.parse("engines", self._engine)
-        engine: Engine = spec.make(model.path_for(spec.name, spec.part.made_by.forms))
+        engine: Engine = spec.make(model.path_for(spec.name, forms_of(spec)))
         return engine
 
     def engine_of(self, artifact: Artifact) -> Engine:

@@ -115,9 +115,8 @@ def card(model: StoredModel) -> dict[str, Any]:
 
 
 def _formats(engine: str) -> tuple[str, ...]:
-    """Return the formats that an engine reads, and "openvino": every build starts from a graph."""
-    formats: tuple[str, ...] = plugins.part("engines", engine).made_by.forms
-    return formats if "openvino" in formats else (*formats, "openvino")
+    """Return "openvino", because every build starts from a graph, and the formats that an engine reads."""
+    return tuple(dict.fromkeys(["openvino", *plugins.part("engines", engine).made_by.forms]))
 
 
 def _prepare(

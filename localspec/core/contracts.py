@@ -316,6 +316,11 @@ class Engine(ABC):
     device: str = "CPU"
 
     @classmethod
+    def reads(cls, **options: Any) -> tuple[str, ...]:
+        """Return the forms that an engine with these options reads, best first."""
+        return cls.forms
+
+    @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
         """Estimate the bytes of memory that the weights take, without loading them."""
         files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]

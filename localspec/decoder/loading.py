@@ -17,11 +17,14 @@ from localspec.errors import TooLittleMemory, UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
 from localspec.formats.graph.architecture import Architecture, of_folder, of_gguf, of_path
 from localspec.formats.graph.weights import FOUR_BITS, GROUPS, WITH_OFFSETS, FolderWeights, GgufWeights
+from localspec.formats.graph.weights import Weights as Stored
+from localspec.formats.graph_weights.folder import GraphFolder, GraphWeights, is_graph
 from localspec.formats.huggingface.packed import PackedFolder, folder_of
 from localspec.formats.huggingface.safetensors import SafetensorsFolder
 from localspec.formats.huggingface.torch_devices import free_memory
 
 SCALED = {"Q4_0": 32, "Q5_0": 32, "Q6_K": 16, "Q8_0": 32}  # columns of a scale that eight bits keep
+PACKED = (PackedFolder, GraphFolder)  # folders that tell which matrices they have in 4 bits
 _joined: WeakKeyDictionary[Any, Weights] = WeakKeyDictionary()
 _joining = threading.Lock()
 
@@ -65,13 +68,8 @@ def of_file(path: Path, place: Any, dtype: Any, form: str) -> Decoder:
     source, shape = _opened(path, form)
     if place.type == "cuda":
         _check_card(path, place, form)
-    weights = (
-        GgufWeights(source, offsets=form == "int4", narrow=True)
-        if isinstance(source, GgufFile)
-        else FolderWeights(source)
-    )
     with torch.inference_mode(False):
-        return decoder_of(read(shape, FileTensors(shape, weights, place, dtype, form)))
+        return decoder_of(read(shape, FileTensors(shape, _stored(source, form), place, dtype, form)))
 
 
 def table_of(path: Path, place: Any, dtype: Any) -> Any:
@@ -79,18 +77,13 @@ def table_of(path: Path, place: Any, dtype: Any) -> Any:
     import torch
 
     source, _ = _opened(path, "int8")
-    weights = (
-        GgufWeights(source, offsets=False, plain=True)
-        if isinstance(source, GgufFile)
-        else FolderWeights(source, plain=True)
-    )
-    return torch.from_numpy(weights.table("token_embd").values()).to(place, dtype)
+    return torch.from_numpy(_stored(source).table("token_embd").values()).to(place, dtype)
 
 
 def compressed_bytes(path: Path, form: str) -> int:
     """Estimate the bytes of a model's weights in the `form` int8 or int4; raises UnsupportedModel."""
     (source, _), total = _opened(path, form), 0.0
-    packed = source.packed if isinstance(source, PackedFolder) and form == "int4" else set()
+    packed = source.packed if isinstance(source, PACKED) and form == "int4" else set()
     kept = (*FOUR_BITS, *WITH_OFFSETS) if form == "int4" else ()
     for name, info in source.tensors.items():
         count = math.prod(info.shape)
@@ -105,20 +98,37 @@ def compressed_bytes(path: Path, form: str) -> int:
 
 def _opened(path: Path, form: str) -> tuple[GgufFile | SafetensorsFolder, Architecture]:
     """Open a file that is to be compressed; raises UnsupportedModel if it cannot be, and BrokenModel."""
-    source = folder_of(path) if path.is_dir() else GgufFile.open(path)
-    shape = of_gguf(source) if isinstance(source, GgufFile) else of_folder(source)
+    source = _source(path)
+    if isinstance(source, GgufFile):
+        shape = of_gguf(source)
+    else:
+        shape = source.shape if isinstance(source, GraphFolder) else of_folder(source)
     if form == "int4" and not _in_four_bits(source):
         raise UnsupportedModel(
             f"`{path}` has no matrices in 4 bits that the torch engine keeps",
-            "Choose `weights=int8`, a GGUF file in Q4_0, Q4_1 or Q4_K, or a folder that GPTQ or AWQ packed",
+            "Choose `weights=int8`, a GGUF file in Q4_0, Q4_1 or Q4_K, a folder that GPTQ or AWQ packed, "
+            "or an OpenVINO graph in INT4",
         )
     return source, shape
 
 
+def _source(path: Path) -> GgufFile | SafetensorsFolder:
+    if not path.is_dir():
+        return GgufFile.open(path)
+    return GraphFolder(path) if is_graph(path) else folder_of(path)
+
+
+def _stored(source: GgufFile | SafetensorsFolder, form: str | None = None) -> Stored:
+    """Return the tensors of a file for matrices in a `form`, without one for floats."""
+    if isinstance(source, GgufFile):
+        return GgufWeights(source, offsets=form == "int4", narrow=bool(form), plain=not form)
+    return GraphWeights(source) if isinstance(source, GraphFolder) else FolderWeights(source, plain=not form)
+
+
 def _in_four_bits(source: GgufFile | SafetensorsFolder) -> bool:
     """Return whether a file has matrices in 4 bits as FileTensors keeps them."""
-    if isinstance(source, PackedFolder):
-        return True
+    if isinstance(source, PACKED):
+        return bool(source.packed)
     kinds = {info.kind for info in source.tensors.values()}
     return isinstance(source, GgufFile) and bool(kinds & {*FOUR_BITS, *WITH_OFFSETS})
 

@@ -37,8 +37,8 @@ class Library(InstalledModels):
 
         It is of the `kind`, unless that is None: a model of another one raises UnsupportedModel, before it is
         downloaded or imported as far as its name or folder tells. It has at least one of `formats`, the first
-        preferred: an OpenVINO graph is made unless "openvino" is missing from them, and is required if it is
-        the only one.
+        preferred: an OpenVINO graph is made if "openvino" is the first of them, and is required if it is the
+        only one.
 
         `name` is a catalogue name or alias, the name of an installed model, a path to a GGUF file or to an
         OpenVINO, Hugging Face or CTranslate2 folder, or `hf:OWNER/NAME`. Raises UnknownModel, NetworkError,
@@ -46,7 +46,7 @@ class Library(InstalledModels):
         failed import leaves nothing behind but complete parts of a download.
         """
         graph: GraphMode = (
-            "skip" if "openvino" not in formats else "optional" if len(formats) > 1 else "required"
+            "skip" if formats[0] != "openvino" else "optional" if len(formats) > 1 else "required"
         )
         model = self._resolve(name, progress, graph, kind)
         _check_kind(model.name, model.kind, kind)

@@ -15,7 +15,7 @@ from localspec.library import Library, Progress, StoredModel
 from localspec.library.catalogue import HEAD, K_FORCING, PIPO
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO, HYBRID, OFF, OFF_PART, STANDARD, Choice, having, with_options
-from localspec.runtime.loading import LoadSpec
+from localspec.runtime.loading import LoadSpec, forms_of
 from localspec.state import probes, skip_masks
 
 DIFFUSION = "diffusion"  # an engine, the drafter that runs its models, and their kind
@@ -148,7 +148,7 @@ def _candidates(target: StoredModel, engine: Spec, library: Library) -> Iterator
     built = sorted(library.drafts_for(target), key=lambda draft: draft.kind != HEAD)
     for draft in [*built, *([pair] if pair else [])]:
         readable = draft.kind != HEAD or TAPS in engine.part.settings
-        if readable and any(map(draft.files_in, engine.part.made_by.forms)):
+        if readable and any(map(draft.files_in, forms_of(engine))):
             yield draft
 
 
@@ -230,7 +230,7 @@ def _middle_model(
     from localspec.formats.tokenizer import vocabulary
 
     own = _draft_engine(engine, spec.name, spec.options)
-    model = library.resolve(name, progress, own.part.made_by.forms)
+    model = library.resolve(name, progress, forms_of(own))
     vocabulary.check_same(target.tokenizer(), model.tokenizer(), target.name, model.name)
     return LoadSpec(own, model)
 
@@ -260,7 +260,7 @@ def _draft_called(
         from localspec.library.importing import heads
 
         return heads.imported(library, folder, target, progress)
-    return library.resolve(name, progress, engine.part.made_by.forms, kind=None)
+    return library.resolve(name, progress, forms_of(engine), kind=None)
 
 
 def _check_kind(spec: Spec, draft: StoredModel) -> None:
@@ -281,7 +281,7 @@ def _with_head(spec: Spec, target: StoredModel, engine: Spec, draft: StoredModel
 
     shape = heads.check_fits(draft, target)
     if "target" in engine.part.settings:  # it shares the target's embedding
-        engine = with_options(engine, target=str(target.path_for(engine.name, engine.part.made_by.forms)))
+        engine = with_options(engine, target=str(target.path_for(engine.name, forms_of(engine))))
     return DraftPlan(spec, LoadSpec(engine, draft), needs={TAPS: "-".join(map(str, shape.taps))})
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from localspec import devices
 from localspec.core.parity import ROUNDED
 from localspec.core.rewind_check import rewind_fault, width_fault
-from localspec.errors import TooLittleMemory
+from localspec.errors import TooLittleMemory, UnsupportedModel
 from localspec.library import StoredModel, compiled_folder
 from localspec.plugins import Spec
 from localspec.runtime.choice import AUTO
@@ -18,6 +18,8 @@ from localspec.state import probes
 
 if TYPE_CHECKING:
     from localspec.core.contracts import Engine, Session
+
+TORCH, GRAPH = "torch", "openvino"  # an engine, and a form of models
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +40,13 @@ class LoadSpec:
     @property
     def path(self) -> Path:
         """The files that the engine reads."""
-        return self.model.path_for(self.spec.name, self.spec.part.made_by.forms)
+        forms = forms_of(self.spec)
+        if self.spec.name == TORCH and GRAPH not in forms and only_graph(self.model):
+            raise UnsupportedModel(
+                f"`{self.model.name}` is only an OpenVINO graph, which torch reads with compressed weights",
+                f"Type `--engine {TORCH}:weights=int4`, or `weights=int8` for a graph in 8 bits",
+            )
+        return self.model.path_for(self.spec.name, forms)
 
     @property
     def memory(self) -> int:
@@ -92,3 +100,14 @@ def check_memory(specs: Sequence[LoadSpec]) -> None:
     free = devices.free_memory()
     if sizes and (needed := sum(sizes.values()) + devices.ENGINE_OVERHEAD) > free:
         raise TooLittleMemory(" and ".join(spec.model.name for spec in specs), needed, free)
+
+
+def forms_of(engine: Spec) -> tuple[str, ...]:
+    """Return the forms of a model that an engine with its options reads, best first."""
+    forms: tuple[str, ...] = engine.part.made_by.reads(**engine.options)
+    return forms
+
+
+def only_graph(model: StoredModel) -> bool:
+    """Return whether a model is an OpenVINO graph without the files that it was made from."""
+    return bool(model.files_in(GRAPH)) and not any(map(model.files_in, ("gguf", "safetensors")))

@@ -16,7 +16,7 @@ from localspec.runtime import diffusion, pictures
 from localspec.runtime.choice import AUTO, OFF, STANDARD, Choice, decoding_spec, engine_spec, having, serving
 from localspec.runtime.drafts import DIFFUSION, DraftPlan, addons_for, draft_cost, find_draft, model_named
 from localspec.runtime.engine_race import race
-from localspec.runtime.loading import LoadSpec
+from localspec.runtime.loading import LoadSpec, forms_of, only_graph
 from localspec.state import tuned
 
 SMALLER = ("torch:weights=int8", "torch:weights=int4")  # than what `auto` loads, which rounds nothing further
@@ -141,7 +141,7 @@ def find_engine(
     """
     if choice.engine != AUTO:
         spec = engine_spec(choice.engine, choice.device, choice.threads)
-        model = library.resolve(name, progress, spec.part.made_by.forms)
+        model = library.resolve(name, progress, forms_of(spec))
         diffusion.check_engine(model, spec)
         pictures.check_engine(spec, model)
         seen = model.sees and spec.name == pictures.GRAPH
@@ -173,10 +173,7 @@ def _on_torch(
     chosen: devices.Chosen, name: str, model: StoredModel, library: Library, progress: Progress
 ) -> tuple[devices.Chosen, StoredModel]:
     """Return the card that was chosen, or another device if torch cannot run the model there."""
-    from localspec.formats.graph.architecture import gguf_refusal
-
-    path = model.path_for("torch", plugins.part("engines", "torch").made_by.forms)
-    if path.is_file() and (reason := gguf_refusal(path)):
+    if reason := _torch_refusal(model):
         other = devices.choose(fits=lambda device: device.engine != "torch")
         chosen = devices.Chosen(other.engine, other.device, "torch cannot read the model")
         progress.say(f"`{model.name}` does not run on torch: {reason}")
@@ -191,6 +188,17 @@ def _on_torch(
                 progress.say(f"`{model.name}` fits {chosen.device} in fewer bits: `--engine {spec}`")
                 break
     return fitting, library.resolve(name, progress, _formats(fitting.engine))
+
+
+def _torch_refusal(model: StoredModel) -> str | None:
+    """Return why torch cannot run a model with plain weights, None if it can."""
+    from localspec.formats.graph.architecture import gguf_refusal
+
+    if only_graph(model):
+        ways = " or ".join(f"`--engine {form}`" for form in SMALLER)
+        return f"it is only an OpenVINO graph, which {ways} reads"
+    path = model.path_for("torch", plugins.part("engines", "torch").made_by.forms)
+    return gguf_refusal(path) if path.is_file() else None
 
 
 def _fitting(spec: Spec, model: StoredModel) -> devices.Chosen:
@@ -245,7 +253,7 @@ def _serves(engine: Spec, choice: Choice, library: Library) -> bool:
         return False
     name = model_named(choice.draft)
     draft = library.find(name) if name else None
-    return draft is None or any(map(draft.files_in, engine.part.made_by.forms))
+    return draft is None or any(map(draft.files_in, forms_of(engine)))
 
 
 def _formats(engine: str) -> tuple[str, ...]:

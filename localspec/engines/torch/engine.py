@@ -107,6 +107,11 @@ class Torch(TorchModel, Engine):
             self._check_growing("has no smaller passes" if skip else "exposes no hidden states")
 
     @classmethod
+    def reads(cls, **options: Any) -> tuple[str, ...]:
+        """Return the forms that it reads: compressed weights may also be those of an OpenVINO graph."""
+        return cls.forms if options.get("weights", PLAIN) == PLAIN else (*cls.forms, "openvino")
+
+    @classmethod
     def weighs(cls, path: Path, **options: Any) -> int:
         """Return the bytes of all weights in the form and at the precision that they will have."""
         if (form := options.get("weights", PLAIN)) != PLAIN:
