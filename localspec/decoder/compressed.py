@@ -22,11 +22,15 @@ Rows = tuple[Affine, NDArray[np.float32] | None]
 
 @dataclass(frozen=True, slots=True)
 class EightBits:
-    """A matrix as int8 `codes` [rows, columns] with a float16 `scale` [rows, groups], and a bias [rows]."""
+    """A matrix as int8 `codes` [rows, columns] with a float16 `scale` [rows, groups], and a bias [rows].
+
+    A `rest` [rows] in float32 is added to all weights of a row: (128 - zero) * scale, for a zero point.
+    """
 
     codes: Tensor
     scale: Tensor
     bias: Tensor | None = None
+    rest: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -41,21 +45,23 @@ class EightBits:
             from localspec.decoder.kernels import products
 
             if len(x) <= NARROW and x.shape[1] % 32 == 0:
-                return products.eight_bit_product(x, self.codes, self.scale, self.bias)
-            dense = products.dense_eight(self.codes, self.scale, x.dtype)
+                return products.eight_bit_product(x, self.codes, self.scale, self.bias, self.rest)
+            dense = products.dense_eight(self.codes, self.scale, x.dtype, self.rest)
         else:
-            dense = self._dense(self.codes, self.scale, x.dtype)
+            dense = self._dense(self.codes, self.scale, x.dtype, self.rest)
         return torch.nn.functional.linear(x, dense, self.bias)
 
     def lookup(self, ids: Tensor) -> Tensor:
         """Return the rows [ids, columns] of token ids in float32."""
         import torch
 
-        return self._dense(self.codes[ids], self.scale[ids], torch.float32)
+        rest = None if self.rest is None else self.rest[ids]
+        return self._dense(self.codes[ids], self.scale[ids], torch.float32, rest)
 
-    def _dense(self, codes: Tensor, scale: Tensor, dtype: Any) -> Tensor:
+    def _dense(self, codes: Tensor, scale: Tensor, dtype: Any, rest: Tensor | None = None) -> Tensor:
         groups = codes.to(dtype).unflatten(-1, (scale.shape[-1], -1))
-        return (groups * scale.to(dtype)[..., None]).flatten(-2)
+        dense = (groups * scale.to(dtype)[..., None]).flatten(-2)
+        return dense if rest is None else dense + rest.to(dtype)[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +175,13 @@ class FileTensors:
         if weights.bits == 4:
             packed, scales = four_bits(weights, self._place, self._dtype)
             return FourBits(packed, scales, weights.codes.shape[-1], moved, weights.offset is not None)
-        codes = torch.from_numpy(np.ascontiguousarray(weights.codes.reshape(len(weights.codes), -1)))
+        flat, rest = weights.codes.reshape(len(weights.codes), -1), None
+        if weights.offset is not None:
+            flat = (flat.view(np.uint8) ^ 128).view(np.int8)
+            rest = torch.from_numpy((128 * weights.scale - weights.offset)[:, 0]).to(self._place)
+        codes = torch.from_numpy(np.ascontiguousarray(flat))
         scale = torch.from_numpy(weights.scale.astype(np.float16))
-        return EightBits(codes.to(self._place), scale.to(self._place), moved)
+        return EightBits(codes.to(self._place), scale.to(self._place), moved, rest)
 
     def _moved(self, values: NDArray[np.float32]) -> Tensor:
         import torch
@@ -208,8 +218,10 @@ def _suits_four(weights: Affine) -> bool:
 
 
 def _eight(weights: Affine) -> Affine:
-    """Return a matrix in 8 bits; the codes of one without offsets are kept."""
+    """Return a matrix in 8 bits; codes without offsets are kept, and 8-bit ones with one for each row."""
     if weights.offset is None:
         return Affine(8, weights.codes, weights.scale, None)
+    if weights.bits == 8 and weights.codes.shape[1] == 1:
+        return weights
     values = weights.values()
     return eight_bits(lambda rows: values[rows], len(values))

@@ -40,11 +40,14 @@ LOWER_CODES = tl.constexpr(_NAMES + "and.b32 t, $2, 0x0F0F0F0F;" + _TAKEN + "}")
 UPPER_CODES = tl.constexpr(_NAMES + "shr.u32 t, $2, 4; and.b32 t, t, 0x0F0F0F0F;" + _TAKEN + "}")
 
 
-def eight_bit_product(x: Any, codes: Any, scale: Any, bias: Any = None, way: Way = EIGHT) -> Any:
+def eight_bit_product(
+    x: Any, codes: Any, scale: Any, bias: Any = None, rest: Any = None, way: Way = EIGHT
+) -> Any:
     """Return x [tokens, columns] times the transposed matrix, and a bias [rows]: [tokens, rows].
 
-    The matrix is `codes` [rows, columns], in multiples of 32, with a `scale` [rows, groups]. Sums are in
-    float32. Where it has few rows, several programs share a row's columns.
+    The matrix is `codes` [rows, columns], in multiples of 32, with a `scale` [rows, groups], plus a `rest`
+    [rows] in float32 in all columns of a row. Sums are in float32. Where it has few rows, several programs
+    share a row's columns.
     """
     import torch
 
@@ -55,9 +58,9 @@ def eight_bit_product(x: Any, codes: Any, scale: Any, bias: Any = None, way: Way
     sums = torch.empty((parts, tokens, rows), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(x):  # Triton launches on the current card
         _eight_bits[triton.cdiv(rows, way.rows), parts](
-            x.contiguous(), codes, scale, sums, tokens, rows, columns, groups, COLUMNS=shared, STEPS=steps,
-            TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=way.rows, TILE=tile, num_warps=way.warps,
-            num_stages=way.stages,
+            x.contiguous(), codes, scale, scale if rest is None else rest, sums, tokens, rows, columns,
+            groups, COLUMNS=shared, STEPS=steps, TOKENS=max(16, triton.next_power_of_2(tokens)),
+            ROWS=way.rows, TILE=tile, RESTS=rest is not None, num_warps=way.warps, num_stages=way.stages,
         )  # fmt: skip
     return _summed(sums, bias, x.dtype)
 
@@ -88,16 +91,17 @@ def four_bit_product(
     return _summed(sums, bias, x.dtype)
 
 
-def dense_eight(codes: Any, scale: Any, dtype: Any) -> Any:
-    """Return the matrix [rows, columns] of `codes` [rows, columns] and a `scale` [rows, groups]."""
+def dense_eight(codes: Any, scale: Any, dtype: Any, rest: Any = None) -> Any:
+    """Return the matrix [rows, columns] that codes, scales and rests of `eight_bit_product` stand for."""
     import torch
 
     rows, columns = codes.shape
     found = torch.empty((rows, columns), dtype=dtype, device=codes.device)
     with torch.cuda.device_of(codes):
         _dense_eight[rows, triton.cdiv(columns, BLOCK)](
-            codes, scale, found, columns, scale.shape[1], SHARED=columns // scale.shape[1], BLOCK=BLOCK
-        )
+            codes, scale, scale if rest is None else rest, found, columns, scale.shape[1],
+            SHARED=columns // scale.shape[1], RESTS=rest is not None, BLOCK=BLOCK,
+        )  # fmt: skip
     return found
 
 
@@ -152,12 +156,13 @@ def _summed(sums: Any, bias: Any, dtype: Any) -> Any:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _eight_bits(  # type: ignore[no-untyped-def]
-    x, codes, scale, sums, tokens, rows, columns, groups, COLUMNS: tl.constexpr,
-    STEPS: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
+    x, codes, scale, rest, sums, tokens, rows, columns, groups, COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, RESTS: tl.constexpr,
 ):  # fmt: skip
     """Add up STEPS tiles of ROWS rows, of whose columns COLUMNS share a scale.
 
-    A scale that a whole tile shares multiplies its sum, narrower ones the codes, rounded as weights are.
+    A scale that a whole tile shares multiplies its sum, narrower ones the codes, rounded as weights are. The
+    rest of a row multiplies the sum of x.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     part = tl.program_id(1)
@@ -165,6 +170,7 @@ def _eight_bits(  # type: ignore[no-untyped-def]
     row_there, token_there = row < rows, token < tokens
     place = row.to(tl.int64)
     found = tl.zeros((TOKENS, ROWS), tl.float32)
+    total = tl.zeros((TOKENS,), tl.float32)
     for step in range(STEPS):
         start = (part * STEPS + step) * TILE
         column, inside = start + inner, start < columns
@@ -172,6 +178,8 @@ def _eight_bits(  # type: ignore[no-untyped-def]
         code = tl.load(code_at, mask=row_there[:, None] & inside, other=0)
         read_at = x + token[:, None] * columns + column[None, :]
         read = tl.load(read_at, mask=token_there[:, None] & inside, other=0.0)
+        if RESTS:
+            total += tl.sum(read.to(tl.float32), 1)
         size_at = scale + place * groups + start // COLUMNS
         if COLUMNS >= TILE:
             size = tl.load(size_at, mask=row_there & inside, other=0.0).to(tl.float32)
@@ -183,6 +191,8 @@ def _eight_bits(  # type: ignore[no-untyped-def]
             groups_of = tl.reshape(code, (ROWS, TILE // COLUMNS, COLUMNS)).to(tl.float32) * size[:, :, None]
             weight = tl.reshape(groups_of, (ROWS, TILE)).to(read.dtype)
             found += tl.dot(read, tl.trans(weight), input_precision="ieee")
+    if RESTS:
+        found += total[:, None] * tl.load(rest + row, mask=row_there, other=0.0)[None, :]
     sum_at = (part * tokens + token[:, None]).to(tl.int64) * rows + row[None, :]
     tl.store(sums + sum_at, found, mask=token_there[:, None] & row_there[None, :])
 
@@ -274,15 +284,18 @@ def _added(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _dense_eight(  # type: ignore[no-untyped-def]
-    codes, scale, into, columns, groups, SHARED: tl.constexpr, BLOCK: tl.constexpr
+    codes, scale, rest, into, columns, groups, SHARED: tl.constexpr, RESTS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Multiply a row's codes with their scales."""
+    """Multiply a row's codes with their scales, and add its rest."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = column < columns
     code = tl.load(codes + row * columns + column, mask=there, other=0).to(tl.float32)
     size = tl.load(scale + row * groups + column // SHARED, mask=there, other=0.0).to(tl.float32)
-    tl.store(into + row * columns + column, (code * size).to(into.dtype.element_ty), mask=there)
+    found = code * size
+    if RESTS:
+        found += tl.load(rest + row)
+    tl.store(into + row * columns + column, found.to(into.dtype.element_ty), mask=there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
