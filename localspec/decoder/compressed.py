@@ -16,6 +16,7 @@ from localspec.formats.graph.builder import form_of, rows_of, stacked
 from localspec.formats.graph.weights import Weights, eight_bits
 
 NARROW = 64  # tokens up to which a product reads codes; for more, a dense matrix is made and used once
+MOST_ZERO = 112  # a zero point that 4-bit codes can lose and still fit in 8 bits
 GROUPS = (32, 64, 128, 256)  # columns of a scale that products in 4 bits know
 Rows = tuple[Affine, NDArray[np.float32] | None]
 
@@ -218,10 +219,19 @@ def _suits_four(weights: Affine) -> bool:
 
 
 def _eight(weights: Affine) -> Affine:
-    """Return a matrix in 8 bits; codes without offsets are kept, and 8-bit ones with one for each row."""
+    """Return a matrix in 8 bits, exactly the same one if 8 bits can hold it.
+
+    They hold codes without offsets, 4-bit codes less a whole zero point, and 8-bit ones with an offset for
+    each row.
+    """
     if weights.offset is None:
         return Affine(8, weights.codes, weights.scale, None)
     if weights.bits == 8 and weights.codes.shape[1] == 1:
         return weights
+    zeros = np.rint(weights.offset / np.where(weights.scale == 0, np.float32(1), weights.scale))
+    whole = np.allclose(zeros * weights.scale, weights.offset, rtol=1e-6, atol=0)
+    if weights.bits == 4 and whole and np.abs(zeros).max() <= MOST_ZERO:
+        codes = weights.codes.astype(np.int16) - zeros.astype(np.int16)[..., None]
+        return Affine(8, codes.astype(np.int8), weights.scale, None)
     values = weights.values()
     return eight_bits(lambda rows: values[rows], len(values))
