@@ -51,7 +51,8 @@ class GraphFolder(SafetensorsFolder):
         self._found = Descent(path, read_stateful(path / GRAPH)).found()
         self.table, self._layers = self._found.table, self._found.layers
         head = self._found.head
-        self._tied = head.bias is None and head.matrix.equals(self.table)
+        whole = head.bias is None and head.rows == self.table.sizes[0]
+        self._tied = whole and head.matrix.equals(self.table)
         self.products = {} if self._tied else {"output": head}
         for at, layer in enumerate(self._layers):
             self.products |= {f"blk.{at}.{name}": product for name, product in layer.products.items()}
@@ -110,8 +111,8 @@ class GraphFolder(SafetensorsFolder):
         """Return all biases; those of a family that always has them are left out of graphs if they are 0."""
         found = {}
         for name, product in self.products.items():
-            if product.bias is not None:
-                found[f"{name}.bias"] = product.bias[product.first : product.first + product.rows]
+            if (biases := product.biases()) is not None:
+                found[f"{name}.bias"] = biases
             elif family.qkv_bias and name.endswith(("attn_q", "attn_k", "attn_v")):
                 found[f"{name}.bias"] = np.zeros(product.rows, np.float32)
         return found
@@ -161,8 +162,7 @@ class GraphWeights:
 
     def matrix(self, name: str) -> Affine:
         """Return a matrix as it is stored."""
-        product = self._folder.products[name]
-        return product.matrix.affine(product.first, product.rows)
+        return self._folder.products[name].affine()
 
     def table(self, name: str) -> Affine:
         """Return the embedding as it is stored, the only table."""

@@ -99,7 +99,10 @@ def piece(port: Port) -> tuple[Port, int, int] | None:
         return None
     data = source(port, 0)
     rank = len(data.get_partial_shape())
-    size = data.get_partial_shape()[rank - 1].get_length()
+    last = data.get_partial_shape()[rank - 1]
+    if not last.is_static:
+        return None
+    size = last.get_length()
     if operation == "Slice":
         start, stop, step, axes = (whole_numbers(node.input_value(at)) for at in range(1, 5))
         if start is None or stop is None or step != [1] or axes not in ([-1], [rank - 1]):

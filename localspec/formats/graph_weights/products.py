@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.formats.gguf.quants import Affine
 from localspec.formats.graph_weights.ports import (
     Port,
     both,
@@ -26,13 +27,33 @@ from localspec.formats.graph_weights.stored import Stored, stored_of
 
 
 class Product(NamedTuple):
-    """What some rows of a matrix give for `x`, the first of them `first`, with a `bias` [all rows]."""
+    """What some rows of a matrix give for `x`, the first of them `first`, with a `bias` [all rows].
+
+    `factors` [rows] multiply the rows and their biases.
+    """
 
     x: Port
     matrix: Stored
     first: int
     rows: int
     bias: NDArray[np.float32] | None = None
+    factors: NDArray[np.float32] | None = None
+
+    def biases(self) -> NDArray[np.float32] | None:
+        """Return the biases of its own rows, None if it has none."""
+        if self.bias is None:
+            return None
+        own = self.bias[self.first : self.first + self.rows]
+        return own if self.factors is None else own * self.factors
+
+    def affine(self) -> Affine:
+        """Return its own rows as they are stored, times their factors."""
+        found = self.matrix.affine(self.first, self.rows)
+        if self.factors is None:
+            return found
+        each = self.factors[:, None]
+        offset = None if found.offset is None else found.offset * each
+        return replace(found, scale=found.scale * each, offset=offset)
 
 
 class Norm(NamedTuple):
@@ -241,10 +262,15 @@ def _with_rests(port: Port) -> Product | None:
 
 
 def halves_of(port: Port) -> tuple[Product, Product] | None:
-    """Return the products of gate and up in Swish(gate) * up, None for anything else."""
+    """Return the products of gate and up in Swish(gate) * up, None for anything else.
+
+    AWQ (Lin et al. 2023) leaves factors of columns on the way, which then are those of the rows of up.
+    """
+    port, factors = _each_scaled(port)
     if kind(port) != "Multiply":
         return None
     for active, other in both(port):
+        active, more = _each_scaled(active)
         if kind(active) != "Swish":
             continue
         inputs = active.get_node().inputs()
@@ -252,5 +278,16 @@ def halves_of(port: Port) -> tuple[Product, Product] | None:
             return None
         gate, up = product_of(source(active, 0)), product_of(other)
         if gate and up:
-            return gate, up
+            given = [each for each in (factors, more) if each is not None]
+            return gate, up._replace(factors=np.prod(given, axis=0)) if given else up
     return None
+
+
+def _each_scaled(port: Port) -> tuple[Port, NDArray[np.float32] | None]:
+    """Return what a port has before each of its columns is multiplied with a factor, and the factors."""
+    if kind(port) == "Multiply":
+        for x, other in both(port):
+            found = constant(other)
+            if found is not None and 1 < int(np.prod(shape(found))) == shape(found)[-1]:
+                return x, floats(found).reshape(-1)
+    return port, None

@@ -110,6 +110,23 @@ def test_a_product_in_eight_bits_is_that_of_its_dense_matrix(columns: int, token
             assert (found.product(x).float() - expected).abs().max() < near * expected.std()
 
 
+@pytest.mark.parametrize("columns", [96, 1536])
+@pytest.mark.parametrize("tokens", [1, 3, 16, 100])
+def test_a_product_in_eight_bits_adds_the_rest_of_each_row(columns: int, tokens: int) -> None:
+    numbers = np.random.default_rng(0)
+    codes = torch.from_numpy(numbers.integers(-128, 128, (200, columns)).astype(np.int8)).cuda()
+    scale = torch.from_numpy(numbers.uniform(1e-4, 4e-4, (200, 1)).astype(np.float16)).cuda()
+    rest = torch.from_numpy(numbers.normal(0, 4e-3, 200).astype(np.float32)).cuda()
+    found = EightBits(codes, scale, None, rest)
+    for dtype, near in ((torch.float32, 1e-4), (torch.bfloat16, 2e-2)):
+        x = torch.from_numpy(numbers.normal(size=(tokens, columns)).astype(np.float32)).cuda().to(dtype)
+        expected = x.double() @ (codes.double() * scale.double() + rest.double()[:, None]).T
+        assert (found.product(x).double() - expected).abs().max() < near * expected.std()
+    ids = torch.tensor([3, 190]).cuda()
+    rows = codes[ids].double() * scale[ids].double() + rest[ids].double()[:, None]
+    assert (found.lookup(ids).double() - rows).abs().max() < 1e-6
+
+
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K"])
 def test_a_product_in_four_bits_is_that_of_the_files_numbers(kind: str) -> None:
     numbers = np.random.default_rng(0)
