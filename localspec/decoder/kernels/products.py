@@ -52,17 +52,18 @@ def eight_bit_product(
     import torch
 
     (tokens, columns), rows, groups = x.shape, len(codes), scale.shape[1]
+    x = x.contiguous()
     shared = columns // groups
     tile = next(tile for tile in TILES if columns % tile == 0)
     parts, steps = _split(columns // tile, rows, way)
     sums = torch.empty((parts, tokens, rows), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(x):  # Triton launches on the current card
         _eight_bits[triton.cdiv(rows, way.rows), parts](
-            x.contiguous(), codes, scale, scale if rest is None else rest, sums, tokens, rows, columns,
-            groups, COLUMNS=shared, STEPS=steps, TOKENS=max(16, triton.next_power_of_2(tokens)),
-            ROWS=way.rows, TILE=tile, RESTS=rest is not None, num_warps=way.warps, num_stages=way.stages,
+            x, codes, scale, sums, tokens, rows, columns, groups, COLUMNS=shared, STEPS=steps,
+            TOKENS=max(16, triton.next_power_of_2(tokens)), ROWS=way.rows, TILE=tile, num_warps=way.warps,
+            num_stages=way.stages,
         )  # fmt: skip
-    return _summed(sums, bias, x.dtype)
+    return _summed(sums, bias, x.dtype, x, rest)
 
 
 def four_bit_product(
@@ -138,31 +139,34 @@ def _split(tiles: int, rows: int, way: Way) -> tuple[int, int]:
     return triton.cdiv(tiles, steps), steps
 
 
-def _summed(sums: Any, bias: Any, dtype: Any) -> Any:
-    """Return the sum over the parts of `sums` [parts, tokens, rows], in a fixed order, and a bias [rows]."""
+def _summed(sums: Any, bias: Any, dtype: Any, x: Any = None, rest: Any = None) -> Any:
+    """Return the sum over the parts of `sums` [parts, tokens, rows], in a fixed order, and a bias [rows].
+
+    With a `rest` [rows] it also has that, times the sum of each token's `x` [tokens, columns].
+    """
     import torch
 
     parts, tokens, rows = sums.shape
-    if parts == 1 and bias is None and dtype == torch.float32:
+    if parts == 1 and bias is None and rest is None and dtype == torch.float32:
         return sums[0]
     found = torch.empty((tokens, rows), dtype=dtype, device=sums.device)
     with torch.cuda.device_of(sums):
         _added[tokens, triton.cdiv(rows, BLOCK)](
-            sums, sums if bias is None else bias, found, rows, tokens * rows, PARTS=parts,
-            BIASED=bias is not None, BLOCK=BLOCK,
+            sums, sums if bias is None else bias, *((sums, sums) if rest is None else (rest, x)), found, rows,
+            tokens * rows, 0 if rest is None else x.shape[1], PARTS=parts, BIASED=bias is not None,
+            RESTS=rest is not None, BLOCK=BLOCK,
         )  # fmt: skip
     return found
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _eight_bits(  # type: ignore[no-untyped-def]
-    x, codes, scale, rest, sums, tokens, rows, columns, groups, COLUMNS: tl.constexpr,
-    STEPS: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, RESTS: tl.constexpr,
+    x, codes, scale, sums, tokens, rows, columns, groups, COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Add up STEPS tiles of ROWS rows, of whose columns COLUMNS share a scale.
 
-    A scale that a whole tile shares multiplies its sum, narrower ones the codes, rounded as weights are. The
-    rest of a row multiplies the sum of x.
+    A scale that a whole tile shares multiplies its sum, narrower ones the codes, rounded as weights are.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     part = tl.program_id(1)
@@ -170,7 +174,6 @@ def _eight_bits(  # type: ignore[no-untyped-def]
     row_there, token_there = row < rows, token < tokens
     place = row.to(tl.int64)
     found = tl.zeros((TOKENS, ROWS), tl.float32)
-    total = tl.zeros((TOKENS,), tl.float32)
     for step in range(STEPS):
         start = (part * STEPS + step) * TILE
         column, inside = start + inner, start < columns
@@ -178,8 +181,6 @@ def _eight_bits(  # type: ignore[no-untyped-def]
         code = tl.load(code_at, mask=row_there[:, None] & inside, other=0)
         read_at = x + token[:, None] * columns + column[None, :]
         read = tl.load(read_at, mask=token_there[:, None] & inside, other=0.0)
-        if RESTS:
-            total += tl.sum(read.to(tl.float32), 1)
         size_at = scale + place * groups + start // COLUMNS
         if COLUMNS >= TILE:
             size = tl.load(size_at, mask=row_there & inside, other=0.0).to(tl.float32)
@@ -191,8 +192,6 @@ def _eight_bits(  # type: ignore[no-untyped-def]
             groups_of = tl.reshape(code, (ROWS, TILE // COLUMNS, COLUMNS)).to(tl.float32) * size[:, :, None]
             weight = tl.reshape(groups_of, (ROWS, TILE)).to(read.dtype)
             found += tl.dot(read, tl.trans(weight), input_precision="ieee")
-    if RESTS:
-        found += total[:, None] * tl.load(rest + row, mask=row_there, other=0.0)[None, :]
     sum_at = (part * tokens + token[:, None]).to(tl.int64) * rows + row[None, :]
     tl.store(sums + sum_at, found, mask=token_there[:, None] & row_there[None, :])
 
@@ -268,9 +267,10 @@ def _codes(pair, UPPER: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-u
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _added(  # type: ignore[no-untyped-def]
-    sums, bias, into, rows, size, PARTS: tl.constexpr, BIASED: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Add up the parts of a token's sums."""
+    sums, bias, rest, x, into, rows, size, columns, PARTS: tl.constexpr, BIASED: tl.constexpr,
+    RESTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add up the parts of a token's sums; the rest of a row multiplies the sum of the token's x."""
     row = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = row < rows
     at = tl.program_id(0).to(tl.int64) * rows + row
@@ -279,6 +279,13 @@ def _added(  # type: ignore[no-untyped-def]
         found += tl.load(sums + part * size + at, mask=there, other=0.0)
     if BIASED:
         found += tl.load(bias + row, mask=there, other=0.0).to(tl.float32)
+    if RESTS:
+        read = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, columns, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            read_at = x + tl.program_id(0).to(tl.int64) * columns + column
+            read += tl.load(read_at, mask=column < columns, other=0.0).to(tl.float32)
+        found += tl.sum(read, 0) * tl.load(rest + row, mask=there, other=0.0)
     tl.store(into + at, found.to(into.dtype.element_ty), mask=there)
 
 
