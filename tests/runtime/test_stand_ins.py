@@ -18,10 +18,13 @@ from localspec.core.sampler import Sampling
 from localspec.devices import accelerators
 from localspec.errors import UnsupportedModel
 from localspec.formats.gguf.file import GgufFile
+from localspec.formats.graph import ir
 from localspec.library import Library, Silent
 from localspec.library.importing import convert
+from localspec.plugins import parse
 from localspec.runtime.choice import Choice
 from localspec.runtime.generation import Runtime
+from localspec.runtime.loading import LoadSpec
 from localspec.runtime.resolution import find_engine
 
 pytestmark = pytest.mark.engines
@@ -159,3 +162,42 @@ def test_a_card_is_not_taken_for_what_torch_cannot_read(experts: Path, library: 
     assert spec.name == "llamacpp"
     assert model.files_in("gguf") == experts
     assert any("does not run on torch: `llama.expert_count`" in line for line in said.lines)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """A folder with a compressed graph and nothing that it was made from."""
+    folder = tmp_path / "graph"
+    folder.mkdir()
+    source = tiny.write_gguf(tiny.make("llama", "Q8_0", interleaved=True), tmp_path / "source.gguf")
+    ir.import_weights(GgufFile.open(source), folder, Silent())
+    convert.from_gguf(source, folder)
+    return folder
+
+
+def test_a_compressed_graph_runs_on_torch(graph: Path, library: Library) -> None:
+    own = Runtime.load(str(graph), Choice(engine="openvino", draft="off"), library, Said())
+    other = Runtime.load(str(graph), Choice(engine="torch:weights=int8", draft="off"), library, Said())
+    assert (other.resolution.target.spec.name, other.resolution.target.path) == (
+        "torch",
+        own.resolution.target.path,
+    )
+    assert answer_of(other) == answer_of(own)
+    with pytest.raises(UnsupportedModel, match="only an OpenVINO graph") as caught:
+        Runtime.load(str(graph), Choice(engine="torch", draft="off"), library, Said())
+    assert "torch:weights=int4" in str(caught.value.hint)
+
+
+@pytest.mark.usefixtures("card")
+def test_a_card_is_not_taken_for_a_graph_but_named_with_its_forms(graph: Path, library: Library) -> None:
+    said = Said()
+    spec, _, _ = find_engine(str(graph), Choice(), library, said)
+    assert spec.name == "openvino"
+    assert any("which `--engine torch:weights=int8` or" in line for line in said.lines)
+
+
+def test_a_graph_is_not_made_for_torch(library: Library, tmp_path: Path) -> None:
+    path = tiny.write_gguf(tiny.make("llama", "Q4_0", interleaved=True), tmp_path / "a.gguf")
+    _, _, model = find_engine(str(path), Choice(engine="torch:weights=int4"), library, Silent())
+    assert model.files_in("openvino") is None
+    assert LoadSpec(parse("engines", "torch:weights=int4"), model).path == path

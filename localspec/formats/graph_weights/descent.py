@@ -1,7 +1,8 @@
 """Follow the graph of a decoder from its logits to its embedding, and find its weights by what they do.
 
 The nodes of localspec's own graphs have no names that tell a matrix from another. So each operation on the
-way must be the one that the decoder computes there, whoever wrote the graph; any other one is refused.
+way must be the one that the decoder computes there, whoever wrote the graph; any other one is refused. The
+mask is not followed: config.json says whether a family attends to fewer tokens than all before.
 """
 
 from __future__ import annotations
@@ -131,8 +132,12 @@ class Descent:
             "attn_v": self._heads(self._uncached(source(mixed, 2)), norms, ""),
         }
         norms |= self._before(tuple(products.values()), stream, "attn_norm")
+        attention = self._numbers(mixed, turns)
+        rows = [product.rows for product in products.values()]
+        if rows[0] != attention.heads * attention.head_width or rows[1] != rows[2]:
+            self._refuse(mixed, "attention of as many heads as its products have")
         products["attn_output"] = output
-        return Half(stream, products, norms, scale), self._numbers(mixed, turns)
+        return Half(stream, products, norms, scale), attention
 
     def _branch(self, port: Port, after: str) -> tuple[Port, Product, dict[str, Norm], float]:
         """Return what is added to, the added product, a norm of that, called `after`, and its factor."""

@@ -104,11 +104,13 @@ def piece(port: Port) -> tuple[Port, int, int] | None:
         return None
     size = last.get_length()
     if operation == "Slice":
+        if len(node.inputs()) < 5:
+            return None
         start, stop, step, axes = (whole_numbers(node.input_value(at)) for at in range(1, 5))
         if start is None or stop is None or step != [1] or axes not in ([-1], [rank - 1]):
             return None
         first, last, _ = slice(start[0], stop[0]).indices(size)
-        return data, first, last - first
+        return (data, first, last - first) if first < last else None
     axis = whole_numbers(node.input_value(1))
     if axis not in ([-1], [rank - 1]):
         return None

@@ -183,8 +183,9 @@ def _turns(cosine: Port, sine: Port) -> Turns | None:
     angles, scale = found
     if not same(angles, other[0]) or scale != other[1] or kind(angles) != "Concat":
         return None
-    once, again = source(angles, 0), source(angles, 1)
-    once, again = through(once, "Transpose"), through(again, "Transpose")
+    if len(angles.get_node().inputs()) != 2:
+        return None
+    once, again = (through(source(angles, at), "Transpose") for at in (0, 1))
     if not same(once, again) or kind(once) != "MatMul":
         return None
     for rates, positions in both(once):
@@ -217,7 +218,12 @@ def _epsilon(length: Port, x: Port) -> float | None:
         return None
     for mean, epsilon in both(total):
         value = number(epsilon)
-        if value is not None and kind(mean) == "ReduceMean" and _square(source(mean, 0), x):
+        if (
+            value is not None
+            and 0 <= value <= 1
+            and kind(mean) == "ReduceMean"
+            and _square(source(mean, 0), x)
+        ):
             axes, rank = whole_numbers(source(mean, 1)), len(x.get_partial_shape())
             return value if axes in ([-1], [rank - 1]) else None
     return None

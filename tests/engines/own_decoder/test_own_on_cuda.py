@@ -118,7 +118,7 @@ def test_a_product_in_eight_bits_adds_the_rest_of_each_row(columns: int, tokens:
     scale = torch.from_numpy(numbers.uniform(1e-4, 4e-4, (200, 1)).astype(np.float16)).cuda()
     rest = torch.from_numpy(numbers.normal(0, 4e-3, 200).astype(np.float32)).cuda()
     found = EightBits(codes, scale, None, rest)
-    for dtype, near in ((torch.float32, 1e-4), (torch.bfloat16, 2e-2)):
+    for dtype, near in ((torch.float32, 1e-4), (torch.bfloat16, 3e-2)):
         x = torch.from_numpy(numbers.normal(size=(tokens, columns)).astype(np.float32)).cuda().to(dtype)
         expected = x.double() @ (codes.double() * scale.double() + rest.double()[:, None]).T
         assert (found.product(x).double() - expected).abs().max() < near * expected.std()
