@@ -67,10 +67,13 @@ def shape(node: Node) -> tuple[int, ...]:
 
 
 def floats(node: Node) -> NDArray[np.float32]:
-    """Return the numbers of a constant in float32, in its shape; raises UnsupportedModel for whole ones."""
+    """Return a copy of a constant in float32, in its shape; raises UnsupportedModel for whole numbers.
+
+    OpenVINO's own view of it would keep the file mapped, and end the process if the file were cut.
+    """
     if element(node) not in FLOATS:
         raise UnsupportedModel(f"The constant `{printable(node.get_friendly_name())}` has no floats", OTHER)
-    return np.asarray(node.get_data(dtype=np.float32)).reshape(shape(node))
+    return np.array(node.get_data(dtype=np.float32)).reshape(shape(node))
 
 
 def number(port: Port) -> float | None:
