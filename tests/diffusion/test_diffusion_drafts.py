@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +220,46 @@ def test_what_happens_once_does_not_decide_for_long() -> None:
         pace.learn(step(1, 3, 0, 3.0, 1.0) if asked[-1] else step(4, 0, 0, 0.0, 4.0), 3)
     assert asked[-4:] == [False] * 4
     assert pace.reason
+
+
+def test_what_a_draft_has_missed_is_no_cost_of_a_guess() -> None:
+    """A prompt that the draft reads in the first step of each answer costs more than twenty guesses."""
+    pace, found = MeasuredPace(stepwise=False), []
+    for _ in range(6):
+        behind, steps = True, []
+        for at in range(20):
+            depth = pace.depth(4)
+            steps.append(bool(depth))
+            last = step(3, 4, 2, 50.0 * behind + 1.0, 1.2) if depth else step(4, 0, 0, 0.0, 4.0)
+            behind = behind and not depth
+            pace.learn(replace(last, finish="stop") if at == 19 else last, depth)
+        found.append(sum(steps))
+    assert found[0] >= 17  # plain once or twice
+    assert all(count >= 18 for count in found[1:])
+    assert pace.reason is None
+
+
+def test_a_draft_that_keeps_losing_is_tried_seldom() -> None:
+    pace, drafted = MeasuredPace(stepwise=True), []
+    for _ in range(1200):
+        depth = pace.depth(4)
+        drafted.append(bool(depth))
+        pace.learn(step(1, depth, 0, 3.0 * depth, 1.0) if depth else step(4, 0, 0, 0.0, 4.0), depth)
+    trials = [at for at in range(1, 1200) if drafted[at] and not drafted[at - 1]]
+    assert sum(drafted) == 2 * len(trials)  # two drafts in a row
+    assert len(trials) <= 7
+    gaps = [right - left for left, right in pairwise(trials)]
+    assert gaps == sorted(gaps)
+
+
+def test_a_draft_that_comes_to_pay_is_taken() -> None:
+    pace = MeasuredPace(stepwise=False)
+    for at in range(600):
+        accepted = 0 if at < 100 else 4
+        depth = pace.depth(4)
+        pace.learn(step(accepted + 1, 4, accepted, 1.0, 1.2) if depth else step(4, 0, 0, 0.0, 4.0), depth)
+    assert pace.depth(4) == 4
+    assert pace.reason is None
 
 
 def step(tokens: int, drafted: int, accepted: int, draft: float, target: float) -> Step:

@@ -9,7 +9,7 @@ import numpy as np
 from localspec.core.types import Step
 
 FRESH = 0.2  # weight of the latest measurement
-PROBE = 24  # steps after which the way not taken is tried again
+PROBE, SELDOM = 24, 384  # steps until the way not taken is tried again, twice as many each time it loses
 SOON = 3  # such steps while that way was measured once: what happens once, such as recording, is part of it
 HOPEFUL = (1.6, 2.0)  # accepted and tried tokens before anything was drafted
 KEPT = 0.95  # of those counts from step to step
@@ -50,7 +50,9 @@ class MeasuredPace:
 
     With a share a of accepted tokens, a draft of d tokens gives 1 + a + ... + a^d of them: those that stand,
     and the target's own after them. `stepwise` tells that a draft costs its passes one by one, so that a
-    shorter one is cheaper; others are drafted whole, up to a^(d - 1), or not at all.
+    shorter one is cheaper; others are drafted whole, up to a^(d - 1), or not at all. The first draft of an
+    answer, or after steps without one, also reads what the draft model has missed, so its seconds say little
+    of those that follow: a trial is two drafts in a row.
     """
 
     def __init__(self, *, stepwise: bool) -> None:
@@ -62,6 +64,8 @@ class MeasuredPace:
         self._same = 0  # steps since the other way was taken
         self._measured = {False: 0, True: 0}  # steps without and with a draft
         self._drafts = False
+        self._joins, self._joined = True, False  # the next, the last draft reads what it missed, too
+        self._until = PROBE  # steps until the next trial of drafts
 
     @property
     def reason(self) -> str | None:
@@ -76,7 +80,10 @@ class MeasuredPace:
         if self._measured[True] < 2:
             return masks
         rates = self._rates(masks)
-        if self._same >= (PROBE if self._measured[not self._drafts] > 1 else SOON):
+        patience = PROBE if self._drafts else self._until
+        if self._joined and self._drafts:
+            rates.pop(0)
+        elif self._same >= (patience if self._measured[not self._drafts] > 1 else SOON):
             rates = {depth: rate for depth, rate in rates.items() if bool(depth) != self._drafts}
         return max(rates, key=lambda depth: rates[depth])
 
@@ -100,13 +107,18 @@ class MeasuredPace:
     def learn(self, last: Step, depth: int) -> None:
         """Learn the costs and the acceptance of a step."""
         drafted = bool(last.drafted)
+        if self._drafts and not drafted:
+            self._until = min(2 * self._until, SELDOM) if self._same < 2 else PROBE
+        self._joined, self._joins = drafted and self._joins, not drafted or last.finish is not None
         self._measured[drafted] += 1
         self._same = self._same + 1 if drafted == self._drafts else 0
         self._drafts = drafted
         if not drafted:  # a block is filled in whole, also one that a stop cuts
             self._plain = _mixed(self._plain, last.target_seconds / max(len(last.tokens), last.passes))
             return
-        self._guess = _mixed(self._guess, last.draft_seconds / last.drafted)
+        guess = last.draft_seconds / last.drafted
+        if not self._joined or self._guess is None or guess < self._guess:
+            self._guess = _mixed(self._guess, guess)
         self._checks[last.drafted] = _mixed(self._checks.get(last.drafted), last.target_seconds)
         if last.finish is None:  # a stop cuts what was accepted
             self._accepted = KEPT * self._accepted + last.accepted
