@@ -32,8 +32,8 @@ def speech_models(incomplete: str) -> list[str | tuple[str, str]]:
 
 
 def speech_drafts(incomplete: str) -> list[str | tuple[str, str]]:
-    """Complete `auto`, `off`, `self`, or a model of speech."""
-    return starting(incomplete, lambda: ("auto", "off", "self", *_models("speech")))
+    """Complete `auto`, `off`, `copies`, `self`, or a model of speech."""
+    return starting(incomplete, lambda: ("auto", "off", "copies", "self", *_models("speech")))
 
 
 def drafts(incomplete: str) -> list[str | tuple[str, str]]:

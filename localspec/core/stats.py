@@ -18,6 +18,12 @@ class SourceCounts:
     accepted: int = 0
     seconds: float = 0.0
 
+    def add(self, other: SourceCounts) -> None:
+        """Add the guesses of another count."""
+        self.drafted += other.drafted
+        self.accepted += other.accepted
+        self.seconds += other.seconds
+
 
 class Emitted(NamedTuple):
     """The tier that emitted a token, and how much likelier it found the token than the target did."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from time import perf_counter
 
@@ -11,11 +12,14 @@ from localspec.library import Library, Progress, StoredModel, catalogue
 from localspec.runtime.choice import OFF, with_options
 from localspec.runtime.loading import LoadSpec, check_memory
 from localspec.speech.transcriber import Transcriber
+from localspec.speech.whisper.copies import COPIES
 from localspec.speech.whisper.drafting import Drafting, DraftSource
 from localspec.speech.whisper.model import ENCODER_WEIGHTS, SpeechModel
 from localspec.speech.whisper.vocabulary import SpeechTokens
 
 AUTO, SELF, ENGINE = "auto", "self", "openvino"
+# Looking for a copy takes 60 microseconds between two passes: 2 % of such a pass, which a draft may lose.
+COPIES_FROM = {COPIES: 0.0, AUTO: 0.003}  # seconds of a pass from which there are copies, by `--draft`
 DECODER = "openvino_model.bin"
 
 
@@ -24,9 +28,10 @@ def load(
 ) -> Transcriber:
     """Return a transcriber with the speech model called `name`, downloading it if it is missing.
 
-    `draft` is a model's name, `off`, `self` for a draft by the model itself, or `auto`: that, and the
-    catalogue's drafts for the model that are installed. A draft is loaded once it pays. Raises what
-    `Library.resolve` raises, TooLittleMemory, and UnsupportedModel for a draft that is as large as the model.
+    `draft` is a model's name, `off`, `copies` of what was said earlier in the file, `self` for a draft by the
+    model itself, or `auto`: both, and the catalogue's drafts for the model that are installed. A draft is
+    loaded once it pays. Raises what `Library.resolve` raises, TooLittleMemory, and UnsupportedModel for a
+    draft that is as large as the model.
     """
     model = library.resolve(name, progress, ("openvino",), kind=catalogue.SPEECH)
     drafts = _drafts(model, draft, library, progress)
@@ -40,12 +45,12 @@ def load(
     sources = [_source(each, loads[0]) for each in loads[1:]]
     if draft in (AUTO, SELF):
         sources.append(DraftSource(SELF, target.tokens, 0.0, 0.0, lambda: target))
-    return Transcriber(Drafting(target, sources, seconds))
+    return Transcriber(Drafting(target, sources, seconds, COPIES_FROM.get(draft, math.inf)))
 
 
 def _drafts(model: StoredModel, draft: str, library: Library, progress: Progress) -> list[StoredModel]:
     """Return the drafts for a model, best first."""
-    if draft in (OFF, SELF):
+    if draft in (OFF, COPIES, SELF):
         return []
     if draft != AUTO:
         named = library.resolve(draft, progress, ("openvino",), kind=catalogue.SPEECH)

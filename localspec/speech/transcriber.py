@@ -9,10 +9,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from localspec import plugins
+from localspec.core.stats import SourceCounts, Stats
 from localspec.speech.audio import blocks, duration
 from localspec.speech.types import RATE, Segment, Window, Word
 from localspec.speech.voice import VoiceDetector
 from localspec.speech.whisper.alignment import words
+from localspec.speech.whisper.copies import SpeechCopies, earlier_texts
 from localspec.speech.whisper.decoding import MOST_TOKENS, Decoded, WindowDecoder
 from localspec.speech.whisper.drafting import Drafting
 from localspec.speech.whisper.drafts import Heard
@@ -22,7 +24,7 @@ from localspec.speech.whisper.vocabulary import TRANSCRIBE
 from localspec.speech.windows import windows
 
 if TYPE_CHECKING:
-    from localspec.core.contracts import Drafter, DraftLengthPolicy
+    from localspec.core.contracts import CopyingDrafter, Drafter, DraftLengthPolicy
 
 EXACT, NONE = ("verifiers", "exact"), ("drafters", "none")
 # A pass over 12 tokens takes a small model twice as long as one over a single one, a large model as long.
@@ -42,7 +44,10 @@ class Request:
 
 @dataclass(slots=True)
 class SpeechStats:
-    """What the windows of a file took, in seconds, and how its drafts fared."""
+    """What the windows of a file took, in seconds, and how its drafts fared.
+
+    `sources` counts guesses by source: `copies`, and drafts by their names.
+    """
 
     audio: float = 0.0
     windows: int = 0
@@ -50,6 +55,7 @@ class SpeechStats:
     passes: int = 0
     drafted: int = 0
     accepted: int = 0
+    sources: dict[str, SourceCounts] = field(default_factory=dict)
     drafted_windows: int = 0
     encoder_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -58,14 +64,19 @@ class SpeechStats:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)  # why a draft was not used
 
-    def add(self, decoded: Decoded) -> None:
-        """Count the passes of a window."""
-        self.windows += 1
+    def add(self, decoded: Decoded, draft: str) -> None:
+        """Count the passes of a window, whose draft has a name if it has one."""
+        own = Stats()
         for step in decoded.steps:
-            self.passes += 1
-            self.tokens += len(step.tokens)
-            self.drafted += step.drafted
-            self.accepted += step.accepted
+            own.add(step)
+        self.windows += 1
+        self.drafted_windows += draft != "" or own.drafted > 0
+        self.passes += own.passes
+        self.tokens += own.tokens
+        self.drafted += own.drafted
+        self.accepted += own.accepted
+        for source, counts in own.sources.items():
+            self.sources.setdefault(source or draft, SourceCounts()).add(counts)
 
 
 class Transcriber:
@@ -84,6 +95,7 @@ class Transcriber:
             self.model.cursor, self.model.tokenizer, self.model.tokens, plugins.parse(*EXACT).make()
         )
         self._before: list[int] = []
+        self._texts: CopyingDrafter = earlier_texts(self.model.cursor)  # of this file, to copy from
         self._voices: VoiceDetector | None = None
 
     def transcribe(
@@ -103,6 +115,7 @@ class Transcriber:
         if request.language is not None or not model.tokens.multilingual:
             model.tokens.prompt(request.language, request.task)
         self.language, self.stats, self._before = request.language, SpeechStats(), []
+        self._texts = earlier_texts(model.cursor)
         self.drafting.notes = self.stats.notes
         started, whole = perf_counter(), duration(path) or 0.0
         self._voices = self._voices or VoiceDetector()
@@ -137,13 +150,14 @@ class Transcriber:
         heard = Heard(window, starts, states, prompt, self.language, request.task)
         found = self.drafting.drafter(heard, remaining)
         drafter, drafting = found or (self._none, None)
+        if self.drafting.copies:
+            drafter = SpeechCopies(model.tokens, self._texts, drafter)
         drafted = perf_counter()
         self._decoder.target = model.cursor
         decoded = self._decoder.decode(prompt, drafter, policy, nobody)
         stats.decode_seconds += perf_counter() - drafted + listened - started
         stats.draft_seconds += drafted - listened
-        stats.drafted_windows += found is not None
-        stats.add(decoded)
+        stats.add(decoded, self.drafting.used)
         stats.audio = window.start + seconds
         self.drafting.learn(heard, decoded.steps, drafting)
         if decoded.silent:

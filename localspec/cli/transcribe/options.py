@@ -56,7 +56,7 @@ class TranscribeOptions:
     draft: Annotated[
         str,
         typer.Option(
-            help="auto, off, self, or a smaller speech model.",
+            help="auto, off, copies, self, or a smaller speech model.",
             autocompletion=completion.speech_drafts,
             metavar="MODEL",
         ),

@@ -15,11 +15,11 @@ PLACES = 3  # decimals of seconds
 
 def stats_values(stats: SpeechStats) -> dict[str, Any]:
     """Return the statistics of a file as plain values."""
-    values = asdict(stats)
-    return {key: round(value, PLACES) if isinstance(value, float) else value for key, value in values.items()}
+    values: dict[str, Any] = _rounded(asdict(stats))
+    return values
 
 
-def stats_line(stats: SpeechStats, language: str | None, model: str, drafts: list[str]) -> str:
+def stats_line(stats: SpeechStats, language: str | None, model: str) -> str:
     """Return what a file took, such as "English, 24.7 s of audio in 1.9 s (13.0 x) ..."."""
     parts = [f"{stats.audio:.1f} s of audio in {stats.seconds:.1f} s"]
     if stats.seconds and stats.audio:
@@ -28,7 +28,10 @@ def stats_line(stats: SpeechStats, language: str | None, model: str, drafts: lis
         parts.insert(0, name_of(language))
     parts.append(f"{stats.tokens:,} tokens of {model} in {stats.passes:,} passes")
     if stats.drafted:
-        guesses = f"{stats.accepted:,} of {stats.drafted:,} guesses of {' and '.join(drafts)}"
+        guesses = " and ".join(
+            f"{counts.accepted:,} of {counts.drafted:,} guesses of {name}"
+            for name, counts in stats.sources.items()
+        )
         parts.append(f"{guesses} accepted ({stats.accepted / stats.drafted:.0%})")
     else:
         parts.append("no draft")
@@ -40,3 +43,9 @@ def stats_line(stats: SpeechStats, language: str | None, model: str, drafts: lis
     }
     spent = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items() if seconds >= 0.005)
     return "; ".join([", ".join(parts), *([spent] if spent else [])])
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return round(value, PLACES) if isinstance(value, float) else value

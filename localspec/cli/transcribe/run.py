@@ -44,11 +44,6 @@ class Session:
     failed: int = 0
     printed: list[str] = field(default_factory=list)  # the files whose transcript is on stdout
 
-    @property
-    def drafts(self) -> list[str]:
-        """The drafts that were used so far."""
-        return [source.name for source in self.transcriber.drafting.sources if source.draft is not None]
-
 
 def run(given: TranscribeOptions, jobs: Sequence[Job]) -> int:
     """Transcribe the files, and return how many of several failed; the error of a single one is raised."""
@@ -234,14 +229,14 @@ def print_transcript(
 def transcript(session: Session, job: Job, segments: Sequence[Segment], seconds: float | None) -> Transcript:
     """Return the transcript of the file that was heard last."""
     transcriber = session.transcriber
-    drafts = session.drafts if transcriber.stats.drafted else []
+    sources = transcriber.stats.sources
     return Transcript(
         segments,
         audio=job.shown,
         language=transcriber.language,
         task=session.request.task,
         model=session.model,
-        draft=drafts[0] if drafts else None,
+        draft=max(sources, key=lambda name: sources[name].accepted, default=None),
         duration=seconds,
         stats=stats_values(transcriber.stats),
     )
@@ -256,5 +251,5 @@ def report(session: Session, job: Job, written: Transcript) -> None:
         if not written.text:
             console.say(f"{job.shown}: nobody talks in it")
         if session.given.stats:
-            line = stats_line(stats, written.language, session.model, session.drafts)
+            line = stats_line(stats, written.language, session.model)
             console.say(f"{job.shown}: {line}", console.DIM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -43,14 +44,29 @@ class DraftSource:
 
 @dataclass(slots=True)
 class Drafting:
-    """The drafts of one target, best first. One is loaded once it is expected to pay for that too."""
+    """The drafts of one target, best first. One is loaded once it is expected to pay for that too.
+
+    Copies of what was said earlier in a file come beside them, or alone, where a pass of the target takes at
+    least `copies_from` seconds.
+    """
 
     target: SpeechModel
     sources: Sequence[DraftSource]
     load_seconds: float  # that loading the target took
+    copies_from: float = math.inf
     notes: list[str] = field(default_factory=list)
     _used: DraftSource | None = None
     _fresh: bool = False
+
+    @property
+    def copies(self) -> bool:
+        """Whether the window at hand gets copies."""
+        return self.target.pass_seconds >= self.copies_from
+
+    @property
+    def used(self) -> str:
+        """The name of the last window's draft, empty if it had none."""
+        return self._used.name if self._used else ""
 
     def drafter(self, heard: Heard, remaining: float) -> tuple[Drafter, DraftSeconds] | None:
         """Return a drafter for a window, and what making it took; None if it gets none.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from localspec.core.sampler import Sampler, Sampling
@@ -9,6 +11,15 @@ from localspec.core.types import Row, Tokens
 from localspec.speech.whisper.vocabulary import LAST, SpeechTokens
 
 FIRST_WITHIN = 50  # timestamps: the first segment begins within the first second
+
+
+class _Following(NamedTuple):
+    """What may come next: text, the end, and the times from the earliest to the latest token."""
+
+    text: bool
+    end: bool
+    earliest: int
+    latest: int
 
 
 class SpeechSampler(Sampler):
@@ -32,18 +43,31 @@ class SpeechSampler(Sampler):
         self._tokens, self._start, self._tells = tokens, answer_from, tells
         self.logprobs: dict[int, float] = {}
 
+    @property
+    def constrained(self) -> bool:
+        """Return True: guesses that the rules forbid are left out like those that a grammar forbids."""
+        return True
+
+    def allows(self, token: int, before: Tokens) -> bool:
+        """Return whether `token` may follow `before`, which must be allowed itself, whatever its logit."""
+        own, following = self._tokens, self._following(before[self._start :])
+        if own.is_time(token):
+            return following.earliest <= token <= following.latest
+        if token == own.end:
+            return following.end
+        return following.text and token < own.end and token not in own.suppressed
+
     def adjusted(self, row: Row, before: Tokens) -> Row:
         """Return the logits [vocab] with -inf for tokens that the rules forbid after `before`."""
-        own, answer = self._tokens, before[self._start :]
-        row = row.copy()
+        own, following = self._tokens, self._following(before[self._start :])
+        first, row = own.first_time, row.copy()
         row[own.never[own.never < len(row)]] = -np.inf
-        first = own.first_time
-        if not answer:
-            row[list(own.blank)] = -np.inf
-            row[:first] = -np.inf
-            row[first + FIRST_WITHIN + 1 :] = -np.inf
-            return row
-        self._keep_pairs(row, answer)
+        row[first : following.earliest] = -np.inf
+        row[following.latest + 1 :] = -np.inf
+        if not following.text:
+            row[: own.end] = -np.inf
+        if not following.end:
+            row[own.end] = -np.inf
         times, text = row[first:], row[:first]
         highest = times.max()
         if highest > -np.inf:
@@ -52,19 +76,16 @@ class SpeechSampler(Sampler):
                 row[:first] = -np.inf
         return row
 
-    def _keep_pairs(self, row: Row, answer: Tokens) -> None:
-        own = self._tokens
-        first, end = own.first_time, own.end
-        row[first + LAST + 1 :] = -np.inf
-        if own.is_time(answer[-1]):
-            if len(answer) < 2 or own.is_time(answer[-2]):
-                row[first:] = -np.inf
-            else:
-                row[:end] = -np.inf
-        last = next((token for token in reversed(answer) if own.is_time(token)), None)
-        if last is not None:
-            begins = own.is_time(answer[-1]) and not (len(answer) < 2 or own.is_time(answer[-2]))
-            row[first : last if begins else last + 1] = -np.inf
+    def _following(self, answer: Tokens) -> _Following:
+        own, first = self._tokens, self._tokens.first_time
+        if not answer:
+            return _Following(False, False, first, first + FIRST_WITHIN)
+        last = next((token for token in reversed(answer) if own.is_time(token)), first - 1)
+        if not own.is_time(answer[-1]):
+            return _Following(True, True, last + 1, first + LAST)
+        if len(answer) < 2 or own.is_time(answer[-2]):  # it opens a segment
+            return _Following(True, True, first + LAST + 1, first + LAST)
+        return _Following(False, True, last, first + LAST)
 
     def choose(self, row: Row, before: Tokens) -> int:
         """Return the target's token after `before`, and keep its log-probability."""

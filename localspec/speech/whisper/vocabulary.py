@@ -28,7 +28,7 @@ class SpeechTokens:
     """What a Whisper model's own tokens stand for (Radford et al. 2022, section 2.3).
 
     `languages` are empty for a model of English alone, whose prompt names no language and no task.
-    `suppressed` never come, `blank` (a space, the end) do not come first.
+    `suppressed` never come.
     """
 
     start: int
@@ -37,7 +37,6 @@ class SpeechTokens:
     languages: Mapping[str, int]
     tasks: Mapping[str, int]
     suppressed: tuple[int, ...]
-    blank: tuple[int, ...]
     alignment_heads: tuple[tuple[int, int], ...]
 
     @classmethod
@@ -56,7 +55,6 @@ class SpeechTokens:
                 languages=languages,
                 tasks={key: _token(token) for key, token in (found.get("task_to_id") or {}).items()},
                 suppressed=tuple(_token(token) for token in found.get("suppress_tokens") or ()),
-                blank=tuple(_token(token) for token in found.get("begin_suppress_tokens") or ()),
                 alignment_heads=tuple(
                     (_token(at), _token(head)) for at, head in found.get("alignment_heads") or ()
                 ),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import wave
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import Localspec
 
@@ -14,6 +16,8 @@ from localspec.library import Library, Silent, catalogue
 from localspec.library.importing.source import ImportSource
 from localspec.library.importing.speech import CTRANSLATE2
 from localspec.library.locks import locked
+from localspec.speech.audio import blocks
+from localspec.speech.types import RATE
 
 pytestmark = pytest.mark.engines
 
@@ -50,7 +54,7 @@ def test_what_is_said(speech: Localspec, model: str) -> None:
     assert words(found.out) == words(SAID)
 
 
-@pytest.mark.parametrize("draft", ["self", TINY, "auto"])
+@pytest.mark.parametrize("draft", ["copies", "self", TINY, "auto"])
 def test_a_draft_changes_nothing(speech: Localspec, draft: str) -> None:
     """The same tokens, and the same text in each format."""
     files = [str(CLIP)] * 3
@@ -69,6 +73,33 @@ def test_a_draft_changes_nothing(speech: Localspec, draft: str) -> None:
     if draft == "self":
         assert all(each["draft"] == "self" for each in drafted)
         assert all(each["stats"]["passes"] < each["stats"]["tokens"] for each in drafted)
+        assert all(set(each["stats"]["sources"]) == {"self"} for each in drafted)
+
+
+@pytest.mark.parametrize("more", [(), ("--previous-text",)])
+def test_what_is_said_again_is_copied(speech: Localspec, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """A recording that says everything twice: the same tokens, many of them copied."""
+    twice = tmp_path / "twice.wav"
+    samples = np.concatenate([*blocks(CLIP), *blocks(CLIP)])
+    with wave.open(str(twice), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+    found = {
+        draft: speech.run(
+            "transcribe", str(twice), "--model", BASE, "--draft", draft, "--stats", "--json", *more
+        )
+        for draft in ("off", "copies")
+    }
+    plain, copied = found["off"].values, found["copies"].values
+    assert copied["segments"] == plain["segments"]
+    stats = copied["stats"]
+    assert (plain["draft"], plain["stats"]["sources"]) == (None, {})
+    assert (copied["draft"], set(stats["sources"])) == ("copies", {"copies"})
+    assert stats["sources"]["copies"]["accepted"] == stats["accepted"] > stats["tokens"] / 4
+    assert stats["passes"] < 0.8 * stats["tokens"]
+    assert f"{stats['accepted']} of {stats['drafted']} guesses of copies accepted" in found["copies"].err
 
 
 def test_times_of_words_are_in_order(speech: Localspec) -> None:

@@ -21,7 +21,6 @@ TOKENS = SpeechTokens(
     languages={"en": 52, "de": 53},
     tasks={"translate": 54, "transcribe": 55},
     suppressed=(3, 4),
-    blank=(9, END),
     alignment_heads=(),
 )
 PROMPT = TOKENS.prompt("en", "transcribe")

@@ -14,7 +14,7 @@ from localspec.speech.whisper.segments import segments, spans, unread
 from localspec.speech.whisper.vocabulary import SpeechTokens
 
 TOKENS = SpeechTokens(
-    start=51, end=50, no_timestamps=60, languages={}, tasks={}, suppressed=(), blank=(), alignment_heads=()
+    start=51, end=50, no_timestamps=60, languages={}, tasks={}, suppressed=(), alignment_heads=()
 )
 
 

@@ -25,7 +25,6 @@ TOKENS = SpeechTokens(
     languages={"en": 52},
     tasks={"translate": 54, "transcribe": 55},
     suppressed=(),
-    blank=(),
     alignment_heads=(),
 )
 VOCAB = TOKENS.first_time + 1501
@@ -195,7 +194,7 @@ def test_the_draft_that_saves_most_is_taken_and_a_slow_one_is_not_loaded(model: 
 
 
 def test_a_draft_that_does_not_know_the_language_is_named(model: SpeechModel) -> None:
-    english = SpeechTokens(51, 50, 60, {}, {}, (), (), ())
+    english = SpeechTokens(51, 50, 60, {}, {}, (), ())
     drafting = Drafting(model, [DraftSource("en", english, 0.1, 0.1, lambda: model)], load_seconds=0.0)
     own = heard(model)
     german = Heard(own.window, own.cuts, own.states, own.prompt, "de", "transcribe")
