@@ -56,7 +56,8 @@ class SpeechCopies(Drafter):
                 own = asked.guess
                 taken = own or copy
             else:
-                own, taken = offered, _surer(offered, copy)
+                own = sampler.permitted(offered, text)
+                taken = _surer(own, copy)
             if taken is None:
                 return
             if taken is copy or isinstance(offered, Guess):

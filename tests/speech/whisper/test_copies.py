@@ -144,6 +144,9 @@ def test_the_more_confident_guess_is_taken() -> None:
     found = list(islice(drafter.propose(text, sampler()), 2))
     assert [(guess.source, getattr(guess, "token", 0)) for guess in found] == [(COPIES, 3), (COPIES, 4)]
     assert other.asked == [[at(0), 1, 2], [at(0), 1, 2, 3]]  # it goes on from the copy
+    other.candidates = (Guess(9, None, 0.9),)  # a token that never comes
+    found = list(islice(drafter.propose(text, sampler()), 2))
+    assert [guess.source for guess in found] == [COPIES, COPIES]
     other.candidates = (Guess(6, None, 0.9), Guess(7, None, 0.9))
     found = list(islice(drafter.propose(text, sampler()), 2))
     assert [guess.source for guess in found] == ["", ""]
