@@ -68,7 +68,7 @@ def drafts(options: argparse.Namespace) -> dict[str, Any]:
             "tokens": plain[0].tokens,
             "passes": [plain[0].passes, draft[-1].passes],
             "drafted": sum(each.drafted_windows > 0 for each in draft),
-            "decode": round(both["p"] / both["d"], 3),
+            "decode": round(both["p"] / both["d"], 3) if both["d"] else None,  # nobody speaks
             "whole": round(whole["p"] / whole["d"], 3),
             "seconds": [round(whole["p"], 3), round(whole["d"], 3)],
         }
