@@ -14,6 +14,7 @@ from localspec.drafting.build_step import TargetText
 from localspec.formats.huggingface.torch_devices import free_memory
 
 TOP_P = 0.95  # of drawn tokens
+DRAWING = 1 << 28, 24  # bytes that drawing takes at a time, and those of a token of the vocabulary
 FIRST_END = 64  # slots that the shortest texts attend to
 
 
@@ -72,7 +73,7 @@ class TextWriter:
         first = 0  # of the texts that are not yielded yet
         while self._runs.any() and more():
             self._step(passes)
-            if len(self._ended) >= self._rows:
+            if len(self._ended) >= self._rows and first in self._ended:
                 last = next(at for at in range(first, len(starts) + 1) if at not in self._ended)
                 yield self._taken(range(first, last))
                 first = last
@@ -82,9 +83,10 @@ class TextWriter:
 
     def _hold(self, room: int, texts: int) -> None:
         """Take no more rows than there are texts, nor than half of the free memory holds."""
-        shape, like = self._decoder.shape, self._decoder.weights.norm
-        row = 2 * shape.layers * shape.key_heads * shape.head_width * like.element_size() * room
-        self._rows = max(1, min(self._most, texts, free_memory(self._place) // 2 // row))
+        shape, weights = self._decoder.shape, self._decoder.weights
+        numbers = 2 * (shape.layers * shape.key_heads * shape.head_width * room + weights.head.rows)
+        held = free_memory(self._place) // 2 // (numbers * weights.norm.element_size())
+        self._rows = max(1, min(self._most, texts, held))
         self._lines = np.arange(self._rows)
 
     def _step(self, passes: _Passes) -> None:
@@ -108,8 +110,10 @@ class TextWriter:
         """Return the likeliest token of each row, a drawn one for those that are `asking`."""
         torch = self._torch
         chosen = logits.argmax(-1)
-        if len(asking):
-            rows = torch.from_numpy(asking).to(self._place)
+        most, each = DRAWING
+        some = max(1, most // (each * logits.shape[-1]))
+        for at in range(0, len(asking), some):
+            rows = torch.from_numpy(asking[at : at + some]).to(self._place)
             probs, tokens = logits[rows].float().softmax(-1).sort(-1, descending=True)
             probs[probs.cumsum(-1) - probs > TOP_P] = 0.0
             drawn = torch.multinomial(probs, 1, generator=self._generator)
@@ -137,9 +141,7 @@ class TextWriter:
         first = self._filled[row]
         self._tokens[row, first : first + len(after)] = after
         self._filled[row] = self._from[row] = first + len(after)
-        self._at[row] = min(
-            self._at[row], self._filled[row] - 1
-        )  # a stop token that nothing follows is not read
+        self._at[row] = min(self._at[row], first + len(after) - 1)  # no stop token is read
         self._asks[row] = False
 
     def _end(self, row: int) -> None:

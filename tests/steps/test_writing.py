@@ -14,6 +14,7 @@ import torch
 from localspec.decoder.loading import of_model
 from localspec.drafting.build_step import TargetText
 from localspec.formats.huggingface import loading
+from localspec.training import writing
 from localspec.training.writing import Limits, Start, TextWriter, longest
 
 pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("one_torch_thread")]
@@ -80,6 +81,27 @@ def test_a_text_without_tokens_between_question_and_answer(model: Any, write: Wr
     assert len(found) >= 20
     for text in found:
         check(model, text)
+
+
+def test_texts_come_some_at_a_time(file: Path, model: Any) -> None:
+    writer = TextWriter(of_model(model, file, 64), 5, STOPS, LIMITS, 0)
+    found = list(writer.write([Start(BEFORE, AFTER)] * 40, lambda: True))
+    assert len(found) > 3
+    assert all(found[:-1])  # no step yields nothing
+
+
+def test_drawing_takes_little_memory_at_a_time(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, sorted_rows = [Start(BEFORE, AFTER)] * 12, []
+    sort = torch.Tensor.sort
+    monkeypatch.setattr(writing, "DRAWING", (4 * 96, 24))  # less than a row of the vocabulary
+
+    def noted(self: Any, *given: Any, **options: Any) -> Any:
+        sorted_rows.append(len(self))
+        return sort(self, *given, **options)
+
+    monkeypatch.setattr(torch.Tensor, "sort", noted)
+    assert len(write(starts)) >= 10
+    assert set(sorted_rows) == {1}
 
 
 def test_the_seed_decides_the_questions_and_the_rows_only_the_time(write: Write) -> None:

@@ -13,7 +13,7 @@ from localspec.core.types import Logits, Tokens
 from localspec.decoder.passes import Recorder
 from localspec.decoder.rows import DeviceRows, Fetched, ToNumpy
 from localspec.engines.torch.decoder.states import OnDevice
-from localspec.engines.torch.fused_head import layer_of
+from localspec.engines.torch.head_layer import layer_of
 from localspec.engines.torch.head_passes import HeadPasses
 from localspec.engines.torch.model import TorchModel
 from localspec.errors import ContextFull

@@ -10,7 +10,7 @@ from localspec.decoder.capacity import grown
 from localspec.decoder.passes import Recorder, Replay, bucket
 from localspec.decoder.rows import FACTS
 from localspec.decoder.weights import Tensor
-from localspec.engines.torch.fused_head import FEW, HeadLayer, Kept
+from localspec.engines.torch.head_layer import FEW, HeadLayer, Kept
 
 WIDTHS = (1, 2, 4, 8, FEW)  # tokens of a recorded pass
 WIDEST = WIDTHS[-1]
