@@ -97,8 +97,9 @@ def test_what_is_said_again_is_copied(speech: Localspec, tmp_path: Path, more: t
     stats = copied["stats"]
     assert (plain["draft"], plain["stats"]["sources"]) == (None, {})
     assert (copied["draft"], set(stats["sources"])) == ("copies", {"copies"})
-    assert stats["sources"]["copies"]["accepted"] == stats["accepted"] > stats["tokens"] / 4
-    assert stats["passes"] < 0.8 * stats["tokens"]
+    # how many are tried depends on what passes cost meanwhile
+    assert stats["sources"]["copies"]["accepted"] == stats["accepted"] > 10
+    assert stats["passes"] < stats["tokens"]
     assert f"{stats['accepted']} of {stats['drafted']} guesses of copies accepted" in found["copies"].err
 
 
