@@ -76,8 +76,8 @@ def write_texts(
 
     `chat_wrappers` are the tokens before and after a user's message, for each kind of user. Given `prompts`
     are answered instead of invented questions. Questions are sampled with `seed`; answers are greedy, like
-    most texts that a draft will guess. The decoder of our own writes `batch` texts at a time, of a family
-    that it computes; transformers does else.
+    most texts that a draft will guess. The decoder of our own writes `batch` texts at a time if it
+    computes the model's family; if not, transformers does.
     """
     limit = TimeLimit(seconds)
     if limit.left() <= 0:

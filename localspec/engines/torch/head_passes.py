@@ -30,7 +30,7 @@ class HeadPasses:
 
     On a card a pass over up to WIDEST tokens is padded to one of WIDTHS, and attends to the first power of
     two of slots that holds the text. The keys of the padding lie behind the text, and the next pass
-    overwrites them. What a pass found is valid until the next one.
+    overwrites them. The findings of a pass are valid until the next one.
     """
 
     def __init__(self, layer: HeadLayer, dtype: Any, recorder: Recorder | None) -> None:

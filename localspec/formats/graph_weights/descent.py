@@ -1,7 +1,7 @@
 """Follow the graph of a decoder from its logits to its embedding, and find its weights by what they do.
 
 The nodes of localspec's own graphs have no names that tell a matrix from another. So each operation on the
-way must be the one that the decoder computes there, whoever wrote the graph; any other one is refused. The
+way must be the one that the decoder computes there, in graphs of every tool; any other one is refused. The
 mask is not followed: config.json says whether a family attends to fewer tokens than all before.
 """
 
@@ -42,7 +42,7 @@ ATTENTION = "ScaledDotProductAttention"
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """What an attention computes with: its heads, their width, the scale of scores and the rotations."""
+    """The numbers of an attention: its heads, their width, the scale of scores and the rotations."""
 
     heads: int
     head_width: int

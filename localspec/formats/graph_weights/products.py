@@ -27,7 +27,7 @@ from localspec.formats.graph_weights.stored import Stored, stored_of
 
 
 class Product(NamedTuple):
-    """What some rows of a matrix give for `x`, the first of them `first`, with a `bias` [all rows].
+    """The product of `x` and some rows of a matrix, the first of them `first`, with a `bias` [all rows].
 
     `factors` [rows] multiply the rows and their biases.
     """

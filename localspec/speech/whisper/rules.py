@@ -14,7 +14,7 @@ FIRST_WITHIN = 50  # timestamps: the first segment begins within the first secon
 
 
 class _Following(NamedTuple):
-    """What may come next: text, the end, and the times from the earliest to the latest token."""
+    """The tokens that may come next: text, the end, and times from the earliest to the latest one."""
 
     text: bool
     end: bool
