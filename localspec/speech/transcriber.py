@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(slots=True)
 class SpeechStats:
-    """What the windows of a file took, in seconds, and how its drafts fared.
+    """The seconds that the windows of a file took, and how many guesses of its drafts stood.
 
     `sources` counts guesses by source: `copies`, and drafts by their names.
     """
